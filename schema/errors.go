@@ -1,0 +1,23 @@
+package schema
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrTable is wrapped by every error that says that a table, as it is
+// defined, cannot be an outbox.
+var ErrTable = errors.New("schema: table is not an outbox")
+
+// BadEventError is a row that cannot be relayed as it stands: a value is
+// missing, of the wrong form, or beyond what a message can carry. The relay
+// stops on it rather than pass it over.
+type BadEventError struct {
+	ID     string // the event's id as far as it is known
+	GTID   string // of its transaction; empty in a backfill
+	Reason string // what is wrong and the value found, without the payload
+}
+
+func (e *BadEventError) Error() string {
+	return fmt.Sprintf("schema: event id=%q gtid=%q cannot be relayed: %s", e.ID, e.GTID, e.Reason)
+}

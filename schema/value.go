@@ -1,0 +1,221 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+)
+
+// Value is one column of a row.
+type Value struct {
+	Present bool      // false: the row image does not have the column, which is not NULL
+	Null    bool      // SQL NULL
+	Bytes   []byte    // as SELECT returns it; raw for Binary; not used for Time
+	Time    time.Time // of a Time column, in UTC; zero for a zero date
+}
+
+// Values is one row, by role. What no column serves is not Present.
+type Values [Roles]Value
+
+// Origin is what a row does not tell about itself.
+type Origin struct {
+	GTID        string    // of the transaction; empty in a backfill
+	CommittedAt time.Time // stands in for created_at where the table has none
+}
+
+// eventuateAggregate is the header in which Eventuate Tram keeps the
+// aggregate id (io.eventuate.tram.messaging.common.Message).
+const (
+	eventuateAggregate     = "PARTITION_ID"
+	eventuateAggregateType = "event-aggregate-type"
+	eventuateEventType     = "event-type"
+)
+
+// Event makes the event of a row. Its Payload aliases the row's bytes.
+func (t *Table) Event(row *Values, from Origin) (Event, error) {
+	e := Event{GTID: from.GTID, CreatedAt: from.CommittedAt}
+	r := reader{table: t, row: row, event: &e}
+	e.ID = r.text(RoleID, true)
+	e.AggregateType = r.text(RoleAggregateType, false)
+	e.EventType = r.text(RoleEventType, false)
+	e.Topic = r.text(RoleTopic, t.Layout != Debezium)
+	e.Version = r.text(RoleVersion, false)
+	e.Headers = r.headers()
+	e.Payload, e.ContentType = r.payload()
+	r.createdAt()
+	if t.roles[RoleAggregateID] >= 0 {
+		e.AggregateID = r.text(RoleAggregateID, true)
+	} else {
+		r.eventuate()
+	}
+	if r.reason != "" {
+		return Event{}, &BadEventError{ID: e.ID, GTID: e.GTID, Reason: r.reason}
+	}
+	return e, nil
+}
+
+// reader reads one row's values; it keeps the first thing that is wrong.
+type reader struct {
+	table  *Table
+	row    *Values
+	event  *Event
+	reason string
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.reason == "" {
+		r.reason = fmt.Sprintf(format, args...)
+	}
+}
+
+// value returns the role's column and value; false where there is none to
+// use, with the reason noted when one was needed.
+func (r *reader) value(role Role, needed bool) (Column, Value, bool) {
+	c, ok := r.table.Column(role)
+	if !ok {
+		return c, Value{}, false
+	}
+	v := r.row[role]
+	switch {
+	case !v.Present:
+		r.fail("column %s is not in the row image: SET GLOBAL binlog_row_image = FULL", c.Name)
+	case v.Null && needed:
+		r.fail("column %s is NULL", c.Name)
+	}
+	return c, v, v.Present && !v.Null
+}
+
+func (r *reader) text(role Role, needed bool) string {
+	c, v, ok := r.value(role, needed)
+	if !ok {
+		return ""
+	}
+	if c.Kind != Binary && !utf8.Valid(v.Bytes) {
+		r.fail("column %s is not valid UTF-8", c.Name)
+		return ""
+	}
+	return IDText(c, v.Bytes)
+}
+
+// IDText is the text of an id: for binary columns a lower-case UUID where it
+// is a BINARY(16), else hex; what it is for others.
+func IDText(c Column, b []byte) string {
+	if c.Kind != Binary {
+		return string(b)
+	}
+	if c.Length == 16 && len(b) == 16 {
+		return uuid.UUID(b).String()
+	}
+	return hex.EncodeToString(b)
+}
+
+// ParseID is the reverse of IDText: the value by which a query finds the row.
+func ParseID(c Column, id string) (any, error) {
+	if c.Kind != Binary {
+		return id, nil
+	}
+	if c.Length == 16 {
+		u, err := uuid.Parse(id)
+		if err != nil {
+			return nil, fmt.Errorf("schema: id %q is not a UUID, and column %s is %s", id, c.Name, c.Type)
+		}
+		return u[:], nil
+	}
+	b, err := hex.DecodeString(id)
+	if err != nil {
+		return nil, fmt.Errorf("schema: id %q is not hex, and column %s is %s", id, c.Name, c.Type)
+	}
+	return b, nil
+}
+
+func (r *reader) payload() (body []byte, contentType string) {
+	c, v, ok := r.value(RolePayload, true)
+	if !ok {
+		return nil, ""
+	}
+	switch c.Kind {
+	case JSON:
+		return v.Bytes, "application/json"
+	case Text:
+		return v.Bytes, "text/plain;charset=utf-8"
+	default:
+		return v.Bytes, "application/octet-stream"
+	}
+}
+
+func (r *reader) createdAt() {
+	c, v, ok := r.value(RoleCreatedAt, false)
+	switch {
+	case !ok:
+	case c.Kind == Time:
+		if !v.Time.IsZero() {
+			r.event.CreatedAt = v.Time
+		}
+	default: // Eventuate: milliseconds since 1970
+		ms, err := strconv.ParseInt(string(v.Bytes), 10, 64)
+		if err != nil {
+			r.fail("column %s: %q is not a time in milliseconds", c.Name, v.Bytes)
+			return
+		}
+		r.event.CreatedAt = time.UnixMilli(ms).UTC()
+	}
+}
+
+// headers reads a JSON object. Nested values stay JSON text, since a message
+// header that holds a table is read by few clients.
+func (r *reader) headers() map[string]any {
+	c, v, ok := r.value(RoleHeaders, false)
+	if !ok || len(v.Bytes) == 0 {
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(v.Bytes))
+	var raw map[string]json.RawMessage
+	if err := decoder.Decode(&raw); err != nil {
+		r.fail("column %s is not a JSON object: %v", c.Name, err)
+		return nil
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		r.fail("column %s has more than one JSON value", c.Name)
+		return nil
+	}
+	headers := make(map[string]any, len(raw))
+	for name, text := range raw {
+		headers[name] = headerValue(text)
+	}
+	return headers
+}
+
+func headerValue(text json.RawMessage) any {
+	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		return n
+	}
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		return string(text)
+	}
+	switch v := v.(type) {
+	case string, bool, float64, nil:
+		return v
+	default:
+		return string(text)
+	}
+}
+
+// eventuate takes the aggregate from the headers, where Eventuate Tram has
+// it; a message without one is an aggregate of its own.
+func (r *reader) eventuate() {
+	e := r.event
+	text := func(name string) string { s, _ := e.Headers[name].(string); return s }
+	if e.AggregateID = text(eventuateAggregate); e.AggregateID == "" {
+		e.AggregateID = e.ID
+	}
+	e.AggregateType = text(eventuateAggregateType)
+	e.EventType = text(eventuateEventType)
+}
