@@ -1,0 +1,29 @@
+package binlog
+
+import "errors"
+
+// The errors by which callers tell what to do. Each is wrapped with what was
+// found and the way out.
+var (
+	// ErrAuth: the server refused the user, the password or the database.
+	ErrAuth = errors.New("binlog: access refused")
+	// ErrGrant: the user lacks a privilege.
+	ErrGrant = errors.New("binlog: privilege missing")
+	// ErrSettings: the server's settings do not let its log be followed.
+	ErrSettings = errors.New("binlog: server settings")
+	// ErrPurged: the server no longer has transactions that were not relayed.
+	ErrPurged = errors.New("binlog: history purged")
+	// ErrDiverged: the server has never executed transactions that the
+	// checkpoint says were relayed.
+	ErrDiverged = errors.New("binlog: history diverged")
+	// ErrChanged: the outbox table in the log is not the table that the
+	// server describes now.
+	ErrChanged = errors.New("binlog: outbox table changed")
+	// ErrUnreadable: the log holds what cannot be relayed and must not be
+	// passed over.
+	ErrUnreadable = errors.New("binlog: cannot be relayed")
+	// ErrTorn: a transaction in the stream broke off.
+	ErrTorn = errors.New("binlog: transaction broke off")
+	// ErrDamaged: bytes in the log that are not what their type says.
+	ErrDamaged = errors.New("binlog: damaged event")
+)
