@@ -1,0 +1,338 @@
+package binlog
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"regexp"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/replication"
+	"github.com/outboxrelay/relay/schema"
+)
+
+// assembler puts the log's events together to transactions. It is a pure
+// state machine: it reads events from a function and does no I/O of its own.
+//
+// A group of events begins with its GTID and ends with XID, COMMIT, ROLLBACK
+// or XA PREPARE, or is a single statement. Only what has been committed is in
+// the log, so a large group may be handed out in parts before its end is
+// seen. There are three exceptions, and none of them is published unseen:
+//
+//   - a group that ends with ROLLBACK, or holds ROLLBACK TO, which the server
+//     writes when a table without transactions was changed along with others:
+//     the rows are dropped; if a part with some of them is already out, the
+//     assembler stops with ErrUnreadable;
+//   - XA PREPARE: the rows are held until XA COMMIT or XA ROLLBACK decides, in
+//     a bounded amount of memory, beyond which it stops with ErrUnreadable;
+//   - a group that breaks off: ErrTorn, and the stream is read again.
+type assembler struct {
+	decoder  decoder
+	mentions *regexp.Regexp // finds the outbox table in a statement's text
+	redefine func() error   // reads the definition again after DDL; nil in tests
+
+	place    Place
+	checksum bool
+	payload  *payload // the compressed transaction under way
+	group    *group   // nil between groups
+	tables   map[uint64]*image
+	stale    bool                // the definition is to be read again
+	prepared map[string]prepared // by XA id
+	held     int                 // bytes in prepared
+}
+
+// group is a transaction under way.
+type group struct {
+	tx     Tx
+	open   bool           // BEGIN was seen: statements do not end it
+	xa     string         // the XA id, when it is an XA transaction's first half
+	events int            // seen in the whole group
+	size   int            // bytes of the events in tx
+	marks  map[string]int // events seen at each savepoint
+}
+
+// prepared is an XA transaction between its two halves.
+type prepared struct {
+	gtid   GTID
+	events []schema.Event
+	size   int
+}
+
+const (
+	partEvents = 1024     // events after which a part is handed out
+	partBytes  = 1 << 20  // payload bytes after which a part is handed out
+	heldBytes  = 64 << 20 // payload bytes of undecided XA transactions
+)
+
+func newAssembler(table *schema.Table) *assembler {
+	return &assembler{
+		decoder:  decoder{table: table},
+		mentions: mentions(table.Name),
+		tables:   map[uint64]*image{},
+		prepared: map[string]prepared{},
+	}
+}
+
+// next returns the next transaction or part of one.
+func (a *assembler) next(read func() ([]byte, error)) (*Tx, error) {
+	for {
+		raw, checksum, err := a.event(read)
+		if err != nil {
+			return nil, err
+		}
+		h, body, err := splitEvent(raw, checksum)
+		if err != nil {
+			return nil, err
+		}
+		tx, err := a.feed(h, raw, body)
+		if tx != nil || err != nil {
+			return tx, err
+		}
+	}
+}
+
+// event returns the next event, out of the compressed transaction if one is
+// under way.
+func (a *assembler) event(read func() ([]byte, error)) (raw []byte, checksum bool, err error) {
+	if a.payload != nil {
+		raw, err := a.payload.next()
+		if err != io.EOF {
+			return raw, false, err
+		}
+		a.payload.close()
+		a.payload = nil
+	}
+	raw, err = read()
+	checksum = a.checksum && len(raw) > 4 && replication.EventType(raw[4]) != replication.FORMAT_DESCRIPTION_EVENT
+	return raw, checksum, err
+}
+
+// close gives back what a compressed transaction holds.
+func (a *assembler) close() {
+	if a.payload != nil {
+		a.payload.close()
+	}
+}
+
+func (a *assembler) feed(h header, raw, body []byte) (*Tx, error) {
+	if a.payload == nil && h.end > 0 {
+		a.place.Offset = h.end
+	}
+	switch h.typ {
+	case replication.FORMAT_DESCRIPTION_EVENT:
+		var err error
+		if a.checksum, err = hasChecksum(raw); err != nil {
+			return nil, err
+		}
+		return nil, a.between(h)
+	case replication.ROTATE_EVENT:
+		return nil, a.rotate(h, body)
+	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT:
+		return a.begin(h, body)
+	case replication.ANONYMOUS_GTID_EVENT:
+		return nil, fmt.Errorf("%w: a transaction without GTID in %s at %d: gtid_mode was not ON when it was written; SET PERSIST gtid_mode = ON, then start from a set that is behind it: relay resume --from-gtid SET",
+			ErrSettings, a.place.File, a.place.Offset)
+	case replication.QUERY_EVENT:
+		return a.query(body)
+	case replication.EXECUTE_LOAD_QUERY_EVENT:
+		return nil, a.textRows("LOAD DATA", string(body))
+	case replication.TABLE_MAP_EVENT:
+		return nil, a.tableMap(body)
+	case replication.WRITE_ROWS_EVENTv1, replication.WRITE_ROWS_EVENTv2:
+		return a.rows(h, body)
+	case replication.XID_EVENT:
+		return a.commit()
+	case replication.XA_PREPARE_LOG_EVENT:
+		return a.prepare(body)
+	case replication.TRANSACTION_PAYLOAD_EVENT:
+		var err error
+		a.payload, err = openPayload(bytes.Clone(body))
+		return nil, err
+	case replication.INCIDENT_EVENT:
+		return nil, a.unreadable("the server wrote an incident event: its log may lack transactions")
+	}
+	if !passed[h.typ] && h.flags&replication.LOG_EVENT_IGNORABLE_F == 0 {
+		return nil, a.unreadable("event type %d is unknown", h.typ)
+	}
+	return nil, nil
+}
+
+// passed are the events that say nothing about outbox inserts.
+var passed = map[replication.EventType]bool{
+	replication.STOP_EVENT:                true,
+	replication.INTVAR_EVENT:              true,
+	replication.RAND_EVENT:                true,
+	replication.USER_VAR_EVENT:            true,
+	replication.BEGIN_LOAD_QUERY_EVENT:    true,
+	replication.APPEND_BLOCK_EVENT:        true,
+	replication.DELETE_FILE_EVENT:         true,
+	replication.UPDATE_ROWS_EVENTv1:       true,
+	replication.UPDATE_ROWS_EVENTv2:       true,
+	replication.PARTIAL_UPDATE_ROWS_EVENT: true,
+	replication.DELETE_ROWS_EVENTv1:       true,
+	replication.DELETE_ROWS_EVENTv2:       true,
+	replication.HEARTBEAT_EVENT:           true,
+	replication.HEARTBEAT_LOG_EVENT_V2:    true,
+	replication.IGNORABLE_EVENT:           true,
+	replication.ROWS_QUERY_EVENT:          true,
+	replication.PREVIOUS_GTIDS_EVENT:      true,
+	replication.TRANSACTION_CONTEXT_EVENT: true,
+	replication.VIEW_CHANGE_EVENT:         true,
+}
+
+// between checks that no group is under way at a place between groups.
+func (a *assembler) between(h header) error {
+	if a.group != nil && a.group.open {
+		return fmt.Errorf("%w: %s comes before the end of %s", ErrTorn, h.typ, a.group.tx.GTID)
+	}
+	return nil
+}
+
+// rotate follows the log into its next file (MySQL's Rotate_event: a
+// position of eight bytes and a file name).
+func (a *assembler) rotate(h header, body []byte) error {
+	s := scanner{rest: body}
+	position := s.bytes(8)
+	if s.bad {
+		return fmt.Errorf("%w: rotate", ErrDamaged)
+	}
+	a.place = Place{File: string(s.rest), Offset: le.Uint32(position)}
+	return a.between(h)
+}
+
+// begin opens a group. The one before, if it is still there, was a single
+// event that says nothing about its end.
+func (a *assembler) begin(h header, body []byte) (*Tx, error) {
+	if err := a.between(h); err != nil {
+		return nil, err
+	}
+	var before *Tx
+	if a.group != nil {
+		before, _ = a.commit()
+	}
+	gtid, committed, err := parseGTID(h, body)
+	if err != nil {
+		return nil, err
+	}
+	a.group = &group{tx: Tx{GTID: gtid, CommittedAt: committed}}
+	return before, nil
+}
+
+// parseGTID reads both kinds of GTID event. The library's decoders trust the
+// lengths that they read, so that damage makes them panic.
+func parseGTID(h header, body []byte) (gtid GTID, committed time.Time, err error) {
+	defer func() {
+		if e := recover(); e != nil {
+			err = fmt.Errorf("%w: GTID: %v", ErrDamaged, e)
+		}
+	}()
+	var event replication.GTIDEvent
+	if h.typ == replication.GTID_TAGGED_LOG_EVENT {
+		var tagged replication.GtidTaggedLogEvent
+		err = tagged.Decode(body)
+		event = tagged.GTIDEvent
+	} else {
+		err = event.Decode(body)
+	}
+	if err != nil {
+		return GTID{}, time.Time{}, fmt.Errorf("%w: GTID: %w", ErrDamaged, err)
+	}
+	if gtid, err = gtidOf(event.SID, event.Tag.String(), event.GNO); err != nil {
+		return GTID{}, time.Time{}, err
+	}
+	if committed = event.ImmediateCommitTime(); committed.IsZero() {
+		committed = time.Unix(int64(h.timestamp), 0)
+	}
+	return gtid, committed.UTC(), nil
+}
+
+func (a *assembler) tableMap(body []byte) error {
+	id, database, table, err := peekTableMap(body)
+	if err != nil {
+		return err
+	}
+	t := a.decoder.table
+	if string(table) != t.Name || string(database) != t.Database {
+		delete(a.tables, id)
+		return nil
+	}
+	if a.stale && a.redefine != nil {
+		if err := a.redefine(); err != nil {
+			return err
+		}
+		a.stale = false
+	}
+	a.tables[id], err = a.decoder.mapTable(body)
+	return err
+}
+
+// rows takes the outbox inserts. It returns a part when the group has grown
+// beyond what is held.
+func (a *assembler) rows(h header, body []byte) (*Tx, error) {
+	s := scanner{rest: body}
+	img, ours := a.tables[s.uint48()]
+	s.bytes(2)
+	if s.bad || a.group == nil {
+		return nil, fmt.Errorf("%w: rows outside of a transaction", ErrDamaged)
+	}
+	if !ours {
+		return nil, nil
+	}
+	g, version := a.group, 1
+	if h.typ == replication.WRITE_ROWS_EVENTv2 {
+		version = 2
+	}
+	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
+	err := a.decoder.rows(img, version, s.rest, from, func(e schema.Event) {
+		g.tx.Events = append(g.tx.Events, e)
+		g.events++
+		g.size += len(e.Payload)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if g.xa != "" {
+		return nil, a.hold(g)
+	}
+	if len(g.tx.Events) < partEvents && g.size < partBytes {
+		return nil, nil
+	}
+	part := g.tx
+	part.Place = a.place
+	g.tx.Events, g.size = nil, 0
+	return &part, nil
+}
+
+// commit ends the group and hands it out.
+func (a *assembler) commit() (*Tx, error) {
+	g := a.group
+	if g == nil {
+		return nil, fmt.Errorf("%w: the end of a transaction without its beginning", ErrDamaged)
+	}
+	a.group = nil
+	g.tx.Last = true
+	g.tx.Place = a.place
+	return &g.tx, nil
+}
+
+// undo drops the group's events behind the first keep of them.
+func (a *assembler) undo(keep int) error {
+	g := a.group
+	out := g.events - len(g.tx.Events) // already handed out
+	if keep < out {
+		return a.unreadable("it was rolled back after %d of its events had been sent as parts of a large transaction; their consumers must be told", out-keep)
+	}
+	g.tx.Events = g.tx.Events[:keep-out]
+	g.events = keep
+	return nil
+}
+
+// unreadable is what stops the relay rather than be passed over.
+func (a *assembler) unreadable(format string, args ...any) error {
+	gtid := "none"
+	if a.group != nil {
+		gtid = a.group.tx.GTID.String()
+	}
+	return fmt.Errorf("%w: transaction %s in %s before %d: %s; to go on behind it, once its outbox rows are dealt with: relay resume --from-gtid with that GTID added to the checkpoint's set (relay status prints it)",
+		ErrUnreadable, gtid, a.place.File, a.place.Offset, fmt.Sprintf(format, args...))
+}

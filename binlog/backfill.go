@@ -1,0 +1,318 @@
+package binlog
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+// Backfill reads the rows that were in the table before the relay began to
+// follow. It reads one snapshot, in the order of an integer id, else of
+// created_at and id: the table does not tell the order in which transactions
+// were committed. Rows whose status is published are left out. It is used by
+// one goroutine.
+type Backfill struct {
+	// SnapshotAt is the server's time just after the snapshot was taken:
+	// what was committed later is not in it.
+	SnapshotAt time.Time
+	// Until is the cursor of the last row; empty: there are no rows.
+	Until string
+
+	server *Server
+	table  *schema.Table
+	conn   *sql.Conn
+	rows   *sql.Rows
+	roles  []schema.Role // of the selected columns
+	cells  []sql.RawBytes
+	keys   []schema.Role // by which the rows are ordered
+}
+
+// cursor is a row's place in the order, as text, in the order of keys.
+type cursor []string
+
+// Backfill opens a snapshot and reads the rows behind the cursor after, up to
+// the cursor until; empty cursors mean the first row and the last. Read
+// Executed before, and follow from there: rows in both are then seen twice,
+// and none is missed.
+func (s *Server) Backfill(ctx context.Context, table *schema.Table, after, until string) (*Backfill, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	b := &Backfill{server: s, table: table, conn: conn, keys: keys(table)}
+	if err := b.open(ctx, after, until); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// keys orders by the id alone where it grows with each insert.
+func keys(table *schema.Table) []schema.Role {
+	id, _ := table.Column(schema.RoleID)
+	_, timed := table.Column(schema.RoleCreatedAt)
+	if id.Kind == schema.Integer || !timed {
+		return []schema.Role{schema.RoleID}
+	}
+	return []schema.Role{schema.RoleCreatedAt, schema.RoleID}
+}
+
+func (b *Backfill) open(ctx context.Context, after, until string) error {
+	for _, statement := range []string{
+		"SET SESSION net_write_timeout = 86400", // a broker that is away must not cost the snapshot
+		"SET SESSION time_zone = '+00:00'",
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+		"START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+	} {
+		if _, err := b.conn.ExecContext(ctx, statement); err != nil {
+			return b.server.explain(err)
+		}
+	}
+	var micros int64
+	if err := b.conn.QueryRowContext(ctx, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)").Scan(&micros); err != nil {
+		return b.server.explain(err)
+	}
+	b.SnapshotAt = time.UnixMicro(micros).UTC()
+	if err := b.ordered(ctx); err != nil {
+		return err
+	}
+	if b.Until = until; until == "" {
+		var err error
+		if b.Until, err = b.last(ctx); err != nil || b.Until == "" {
+			return err
+		}
+	}
+	return b.query(ctx, after)
+}
+
+// ordered refuses rows that have no place in the order.
+func (b *Backfill) ordered(ctx context.Context) error {
+	name := b.name(b.keys[0])
+	var n int
+	err := b.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+b.from()+" WHERE "+name+" IS NULL").Scan(&n)
+	if err != nil {
+		return b.server.explain(err)
+	}
+	if n > 0 {
+		return &schema.BadEventError{Reason: fmt.Sprintf("%d rows of %s have NULL in %s, by which a backfill orders them: UPDATE them, or begin with --start latest", n, b.table, name)}
+	}
+	return nil
+}
+
+// last finds the cursor of the last row.
+func (b *Backfill) last(ctx context.Context) (string, error) {
+	var names, order []string
+	for _, r := range b.keys {
+		names = append(names, b.name(r))
+		order = append(order, b.name(r)+" DESC")
+	}
+	values := make([]sql.RawBytes, len(names))
+	rows, err := b.conn.QueryContext(ctx, "SELECT "+strings.Join(names, ", ")+" FROM "+b.from()+
+		" ORDER BY "+strings.Join(order, ", ")+" LIMIT 1")
+	if err != nil {
+		return "", b.server.explain(err)
+	}
+	defer rows.Close()
+	if !rows.Next() {
+		return "", rows.Err()
+	}
+	if err := rows.Scan(pointers(values)...); err != nil {
+		return "", b.server.explain(err)
+	}
+	return b.cursor(values), nil
+}
+
+func (b *Backfill) query(ctx context.Context, after string) error {
+	for r := range schema.Role(schema.Roles) {
+		if _, ok := b.table.Column(r); ok {
+			b.roles = append(b.roles, r)
+		}
+	}
+	var names, order, where []string
+	var args []any
+	for _, r := range b.roles {
+		names = append(names, b.name(r))
+	}
+	for _, r := range b.keys {
+		order = append(order, b.name(r))
+	}
+	if status, ok := b.table.Column(schema.RoleStatus); ok { // <=>: NULL is not published
+		published := "'published'"
+		if status.Kind == schema.Integer { // Eventuate: 0 or 1
+			published = "1"
+		}
+		where = append(where, "NOT ("+b.name(schema.RoleStatus)+" <=> "+published+")")
+	}
+	for _, bound := range []struct{ text, strict, loose string }{{after, ">", ">"}, {b.Until, "<", "<="}} {
+		if bound.text == "" {
+			continue
+		}
+		condition, values, err := b.bound(bound.text, bound.strict, bound.loose)
+		if err != nil {
+			return err
+		}
+		where, args = append(where, condition), append(args, values...)
+	}
+	rows, err := b.conn.QueryContext(ctx, "SELECT "+strings.Join(names, ", ")+" FROM "+b.from()+
+		" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.Join(order, ", "), args...)
+	if err != nil {
+		return b.server.explain(err)
+	}
+	b.rows, b.cells = rows, make([]sql.RawBytes, len(names))
+	return nil
+}
+
+// bound is the condition for rows on one side of a cursor.
+func (b *Backfill) bound(text, strict, loose string) (condition string, args []any, err error) {
+	var at cursor
+	if err := json.Unmarshal([]byte(text), &at); err != nil || len(at) != len(b.keys) {
+		return "", nil, fmt.Errorf("binlog: the backfill cursor %q does not fit %s; start over with: relay resume --from-gtid SET", text, b.table)
+	}
+	values := make([]any, len(at))
+	for i, r := range b.keys {
+		values[i] = at[i]
+		if column, _ := b.table.Column(r); column.Kind == schema.Binary {
+			raw, err := hex.DecodeString(at[i])
+			if err != nil {
+				return "", nil, fmt.Errorf("binlog: the backfill cursor %q holds no hex; start over with: relay resume --from-gtid SET", text)
+			}
+			values[i] = raw
+		}
+	}
+	if len(values) == 1 {
+		return b.name(b.keys[0]) + " " + loose + " ?", values, nil
+	}
+	first, second := b.name(b.keys[0]), b.name(b.keys[1])
+	return fmt.Sprintf("(%s %s ? OR (%s = ? AND %s %s ?))", first, strict, first, second, loose),
+		[]any{values[0], values[0], values[1]}, nil
+}
+
+// Next returns one row as a transaction of its own; io.EOF after the last.
+func (b *Backfill) Next(ctx context.Context) (*Tx, error) {
+	if b.rows == nil {
+		return nil, io.EOF
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !b.rows.Next() {
+		err := b.rows.Err()
+		b.rows.Close()
+		b.rows = nil
+		if err != nil {
+			return nil, b.server.explain(err)
+		}
+		return nil, io.EOF
+	}
+	if err := b.rows.Scan(pointers(b.cells)...); err != nil {
+		return nil, b.server.explain(err)
+	}
+	var row schema.Values
+	for i, r := range b.roles {
+		v := schema.Value{Present: true, Null: b.cells[i] == nil}
+		column, _ := b.table.Column(r)
+		switch {
+		case v.Null:
+		case column.Kind == schema.Time:
+			var err error
+			if v.Time, err = b.time(column, string(b.cells[i])); err != nil {
+				return nil, err
+			}
+		default:
+			v.Bytes = append([]byte{}, b.cells[i]...)
+		}
+		row[r] = v
+	}
+	event, err := b.table.Event(&row, schema.Origin{CommittedAt: b.SnapshotAt})
+	if err != nil {
+		return nil, err
+	}
+	at := make([]sql.RawBytes, 0, len(b.keys))
+	for _, key := range b.keys {
+		for i, r := range b.roles {
+			if r == key {
+				at = append(at, b.cells[i])
+			}
+		}
+	}
+	return &Tx{Events: []schema.Event{event}, CommittedAt: event.CreatedAt, Last: true, Cursor: b.cursor(at)}, nil
+}
+
+// time reads what SELECT prints of a DATETIME, written in the table's zone,
+// or of a TIMESTAMP, printed in UTC.
+func (b *Backfill) time(column schema.Column, text string) (time.Time, error) {
+	if strings.HasPrefix(text, "0000-00-00") {
+		return time.Time{}, nil
+	}
+	zone := b.table.Zone()
+	if column.Zoned {
+		zone = time.UTC
+	}
+	t, err := time.ParseInLocation("2006-01-02 15:04:05.999999", text, zone)
+	if err != nil {
+		return time.Time{}, &schema.BadEventError{Reason: fmt.Sprintf("column %s: %q is not a time", column.Name, text)}
+	}
+	return t.UTC(), nil
+}
+
+// Has tells whether the snapshot has the row with the event's id. It may be
+// called when Next has returned io.EOF.
+func (b *Backfill) Has(ctx context.Context, id string) (bool, error) {
+	column, _ := b.table.Column(schema.RoleID)
+	value, err := schema.ParseID(column, id)
+	if err != nil {
+		return false, err
+	}
+	var n int
+	err = b.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+b.from()+" WHERE "+b.name(schema.RoleID)+" = ?", value).Scan(&n)
+	if err != nil {
+		return false, b.server.explain(err)
+	}
+	return n > 0, nil
+}
+
+// Close ends the snapshot.
+func (b *Backfill) Close() {
+	if b.rows != nil {
+		b.rows.Close()
+	}
+	// The session's settings must not reach the pool: drop the connection.
+	b.conn.Raw(func(any) error { return driver.ErrBadConn })
+	b.conn.Close()
+}
+
+func (b *Backfill) from() string { return quote(b.server.database) + "." + quote(b.server.table) }
+
+func (b *Backfill) name(r schema.Role) string {
+	column, _ := b.table.Column(r)
+	return quote(column.Name)
+}
+
+// cursor writes a row's keys as JSON text: binary ones in hex.
+func (b *Backfill) cursor(values []sql.RawBytes) string {
+	at := make(cursor, len(values))
+	for i, r := range b.keys {
+		at[i] = string(values[i])
+		if column, _ := b.table.Column(r); column.Kind == schema.Binary {
+			at[i] = hex.EncodeToString(values[i])
+		}
+	}
+	text, _ := json.Marshal(at) // of strings: it cannot fail
+	return string(text)
+}
+
+func pointers(cells []sql.RawBytes) []any {
+	list := make([]any, len(cells))
+	for i := range cells {
+		list[i] = &cells[i]
+	}
+	return list
+}

@@ -1,0 +1,33 @@
+// Package binlog is the outbox as MySQL has it: the live stream of what is
+// committed, the scan of what the table holds, and what a server must be like
+// for both. It is the only package that imports go-mysql.
+//
+// Invariant: Stream.Next hands out every committed insert into the outbox
+// table exactly once after the position, in the order of the log, and nothing
+// that was not committed; what it cannot read stops it.
+//
+// A row's way:
+//
+//	server ──► Stream (a replica's connection, raw events)
+//	             └─► assembler: groups of events to transactions, by GTID
+//	                   ├─► peekTableMap: drops foreign tables at their name
+//	                   ├─► payload: unpacks compressed transactions, event by event
+//	                   └─► decoder: table map and row image to schema.Values
+//	                         ├─► readRow, appendInteger, decodeTime … (row.go)
+//	                         └─► appendJSON: binary JSON to SELECT's text
+//	                               └─► schema.Table.Event ──► Tx.Events
+//
+// Backfill reads the same Tx values out of the table itself.
+//
+// Failures:
+//
+//	wrong user or password, no privilege          ErrAuth, ErrGrant
+//	GTID mode or binlog off, wrong format         ErrSettings
+//	log gone before the position                  ErrPurged
+//	position ahead of the server                  ErrDiverged
+//	table altered between log and now             ErrChanged
+//	text rows, incident, unknown event, lost XA   ErrUnreadable
+//	a value that makes no event                   *schema.BadEventError
+//	bytes that are not what their type says       ErrDamaged
+//	link broken, server restarted                 anything else: begin again from the position
+package binlog

@@ -1,0 +1,123 @@
+package binlog
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/go-mysql-org/go-mysql/replication"
+)
+
+var le = binary.LittleEndian
+
+// header is the common header of every event in the log (MySQL's
+// libs/mysql/binlog/event/binlog_event.h, Log_event_header).
+type header struct {
+	timestamp uint32
+	typ       replication.EventType
+	size      uint32
+	end       uint32 // offset in the log file just behind the event; 0: not told
+	flags     uint16
+}
+
+const (
+	headerSize   = replication.EventHeaderSize
+	checksumSize = replication.BinlogChecksumLength
+)
+
+// splitEvent takes an event apart. body has no checksum.
+func splitEvent(raw []byte, checksum bool) (h header, body []byte, err error) {
+	if len(raw) < headerSize {
+		return h, nil, fmt.Errorf("%w: %d bytes are too few for a header", ErrDamaged, len(raw))
+	}
+	h = header{
+		timestamp: le.Uint32(raw),
+		typ:       replication.EventType(raw[4]),
+		size:      le.Uint32(raw[9:]),
+		end:       le.Uint32(raw[13:]),
+		flags:     le.Uint16(raw[17:]),
+	}
+	if int64(h.size) != int64(len(raw)) {
+		return h, nil, fmt.Errorf("%w: %s says %d bytes and has %d", ErrDamaged, h.typ, h.size, len(raw))
+	}
+	body = raw[headerSize:]
+	if checksum {
+		if len(body) < checksumSize {
+			return h, nil, fmt.Errorf("%w: %s is too short for its checksum", ErrDamaged, h.typ)
+		}
+		body = body[:len(body)-checksumSize]
+	}
+	return h, body, nil
+}
+
+// hasChecksum reads from a format description event whether the events after
+// it end in a checksum. The algorithm is the byte before that event's own
+// checksum, which it always has.
+func hasChecksum(raw []byte) (bool, error) {
+	if len(raw) < headerSize+checksumSize+1 {
+		return false, fmt.Errorf("%w: format description of %d bytes", ErrDamaged, len(raw))
+	}
+	return replication.BinlogChecksum(raw[len(raw)-checksumSize-1]) == replication.BINLOG_CHECKSUM_ALG_CRC32, nil
+}
+
+// scanner steps through an event's body; the first read past its end makes
+// it bad, and everything after that reads as zero.
+type scanner struct {
+	rest []byte
+	bad  bool
+}
+
+func (s *scanner) bytes(n int) []byte {
+	if n < 0 || n > len(s.rest) {
+		s.bad, s.rest = true, nil
+		return nil
+	}
+	b := s.rest[:n]
+	s.rest = s.rest[n:]
+	return b
+}
+
+func (s *scanner) uint8() int {
+	if b := s.bytes(1); b != nil {
+		return int(b[0])
+	}
+	return 0
+}
+
+func (s *scanner) uint16() int {
+	if b := s.bytes(2); b != nil {
+		return int(le.Uint16(b))
+	}
+	return 0
+}
+
+func (s *scanner) uint48() uint64 {
+	if b := s.bytes(6); b != nil {
+		return uint64(le.Uint32(b)) | uint64(le.Uint16(b[4:]))<<32
+	}
+	return 0
+}
+
+// packed reads a length-encoded integer (MySQL's net_field_length).
+func (s *scanner) packed() int {
+	var n uint64
+	switch first := s.uint8(); first {
+	case 251, 255: // NULL and an error packet: not a length
+		s.bad = true
+	case 252:
+		n = uint64(s.uint16())
+	case 253:
+		if b := s.bytes(3); b != nil {
+			n = uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16
+		}
+	case 254:
+		if b := s.bytes(8); b != nil {
+			n = le.Uint64(b)
+		}
+	default:
+		n = uint64(first)
+	}
+	if n > 1<<40 {
+		s.bad, n = true, 0
+	}
+	return int(n)
+}

@@ -1,0 +1,175 @@
+package binlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+// Requirement is one thing that the relay needs of a server.
+type Requirement struct {
+	Name  string `json:"name"`
+	Need  string `json:"need"`
+	Found string `json:"found"`
+	OK    bool   `json:"ok"`
+	Fix   string `json:"fix,omitempty"` // the statement or command that mends it
+	// Advice is set where the relay can run without it.
+	Advice bool `json:"advice,omitempty"`
+
+	kind error // the sentinel that Err wraps
+}
+
+// NewRequirement makes a requirement that, when it is not met, wraps kind.
+func NewRequirement(kind error, name, need, found string, ok bool, fix string) Requirement {
+	r := Requirement{Name: name, Need: need, Found: found, OK: ok, kind: kind}
+	if !ok {
+		r.Fix = fix
+	}
+	return r
+}
+
+// Err is the refusal in one line; nil where the requirement is met or is only
+// advice.
+func (r Requirement) Err() error {
+	if r.OK || r.Advice {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: need %s, found %s; type: %s", r.kind, r.Name, r.Need, r.Found, r.Fix)
+}
+
+// Check looks at everything on the server that the relay stands on. An error
+// means that the server could not be asked, or refused the table.
+func (s *Server) Check(ctx context.Context) (*schema.Table, []Requirement, error) {
+	list, err := s.settings(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	table, err := s.Table(ctx)
+	switch {
+	case err == nil:
+		list = append(list, NewRequirement(schema.ErrTable, "table", "the columns of an outbox", fmt.Sprintf("%s, layout %s", table, table.Layout), true, ""))
+	case errors.Is(err, schema.ErrTable), errors.Is(err, ErrGrant):
+		failed := Requirement{Name: "table", Need: "the columns of an outbox, and the right to read them", Found: err.Error(), kind: err, Fix: "see the line above"}
+		return nil, append(list, failed), nil
+	default:
+		return nil, nil, err
+	}
+	engine, err := s.engine(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	list = append(list, NewRequirement(schema.ErrTable, "engine", "InnoDB", engine, strings.EqualFold(engine, "InnoDB"),
+		fmt.Sprintf("ALTER TABLE %s ENGINE=InnoDB", table)))
+	grants, err := s.grants(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return table, append(list, grants...), nil
+}
+
+// setting is a server variable that must have one value.
+type setting struct {
+	variable, want, fix string
+	advice              bool
+}
+
+var settings = []setting{
+	{variable: "log_bin", want: "ON", fix: "remove skip-log-bin and disable-log-bin from the server's option file, then restart it"},
+	{variable: "gtid_mode", want: "ON", fix: "SET GLOBAL enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; SET GLOBAL gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON"},
+	{variable: "binlog_format", want: "ROW", fix: "SET PERSIST binlog_format = ROW"},
+	{variable: "binlog_row_image", want: "FULL", fix: "SET PERSIST binlog_row_image = FULL"},
+	{variable: "binlog_row_metadata", want: "FULL", fix: "SET PERSIST binlog_row_metadata = FULL", advice: true},
+}
+
+func (s *Server) settings(ctx context.Context) ([]Requirement, error) {
+	values, err := s.variables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Requirement, 0, len(settings))
+	for _, want := range settings {
+		found, exists := values[want.variable]
+		if !exists {
+			continue // of a version in which there is nothing to set
+		}
+		r := NewRequirement(ErrSettings, want.variable, want.want, found, found == want.want, want.fix)
+		r.Advice = want.advice
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+func (s *Server) variables(ctx context.Context) (map[string]string, error) {
+	rows, err := s.db.QueryContext(ctx, `SHOW GLOBAL VARIABLES WHERE Variable_name IN
+		('log_bin', 'gtid_mode', 'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'binlog_expire_logs_seconds')`)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	defer rows.Close()
+	values := map[string]string{}
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, s.explain(err)
+		}
+		values[strings.ToLower(name)] = value
+	}
+	return values, rows.Err()
+}
+
+func (s *Server) engine(ctx context.Context) (string, error) {
+	var engine string
+	err := s.db.QueryRowContext(ctx, `SELECT COALESCE(engine, table_type) FROM information_schema.tables WHERE table_schema = ? AND table_name = ?`,
+		s.database, s.table).Scan(&engine)
+	if err != nil {
+		return "", s.explain(err)
+	}
+	return engine, nil
+}
+
+// grants tries what each privilege is needed for, since only the server knows
+// what roles and wildcards add up to.
+func (s *Server) grants(ctx context.Context) ([]Requirement, error) {
+	probes := []struct{ privilege, object, query string }{
+		{"SELECT", quote(s.database) + "." + quote(s.table), "SELECT * FROM " + quote(s.database) + "." + quote(s.table) + " LIMIT 0"},
+		{"REPLICATION SLAVE", "*.*", "SHOW REPLICAS"},
+		{"REPLICATION CLIENT", "*.*", s.logStatus()},
+	}
+	var list []Requirement
+	for _, p := range probes {
+		ok := true
+		rows, err := s.db.QueryContext(ctx, p.query)
+		if err == nil {
+			rows.Close()
+			err = rows.Err()
+		}
+		if err != nil {
+			var refusal *mysql.MySQLError
+			if !errors.As(err, &refusal) || (refusal.Number != 1142 && refusal.Number != 1143 && refusal.Number != 1227) {
+				return nil, s.explain(err)
+			}
+			ok = false
+		}
+		found := "granted"
+		if !ok {
+			found = "not granted"
+		}
+		list = append(list, NewRequirement(ErrGrant, "grant "+p.privilege, p.privilege+" ON "+p.object, found, ok,
+			fmt.Sprintf("GRANT %s ON %s TO %s", p.privilege, p.object, s.account())))
+	}
+	return list, nil
+}
+
+// logStatus is the statement that prints the end of the log: 8.0 and 8.1 know
+// only the old words, and 8.4 only the new ones.
+func (s *Server) logStatus() string {
+	if strings.HasPrefix(s.Version, "8.0.") || strings.HasPrefix(s.Version, "8.1.") || strings.HasPrefix(s.Version, "5.") {
+		return "SHOW MASTER STATUS"
+	}
+	return "SHOW BINARY LOG STATUS"
+}

@@ -1,0 +1,243 @@
+package binlog
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/rs/zerolog"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+// Config says where the outbox is.
+type Config struct {
+	DSN      string         // of github.com/go-sql-driver/mysql
+	Password string         // stands in for the DSN's where it is not empty
+	Table    string         // db.table, or table in the DSN's database
+	Options  schema.Options // how the table's columns are to be taken
+	ServerID uint32         // under which the relay follows as a replica
+	Logger   zerolog.Logger
+}
+
+// dialTimeout bounds every connection attempt to the server.
+const dialTimeout = 10 * time.Second
+
+// Server is the MySQL server that holds the outbox. Its methods may be called
+// by many goroutines.
+type Server struct {
+	UUID    string // @@server_uuid
+	Version string // @@version
+
+	cfg             Config
+	dsn             *mysql.Config
+	db              *sql.DB
+	database, table string
+}
+
+// Parse checks the configuration without any I/O. Its errors are about what
+// the user typed.
+func (c Config) Parse() (dsn *mysql.Config, database, table string, err error) {
+	if c.DSN == "" {
+		return nil, "", "", errors.New("binlog: no DSN: give --mysql-dsn 'relay:PASSWORD@tcp(127.0.0.1:3306)/shop'")
+	}
+	if dsn, err = mysql.ParseDSN(c.DSN); err != nil {
+		return nil, "", "", fmt.Errorf("binlog: the DSN is not of the form relay:PASSWORD@tcp(127.0.0.1:3306)/shop?tls=true: %s", withoutSecret(err, c.DSN))
+	}
+	if c.Password != "" {
+		dsn.Passwd = c.Password
+	}
+	database, table, ok := strings.Cut(c.Table, ".")
+	if !ok {
+		database, table = dsn.DBName, c.Table
+	}
+	if database == "" || table == "" {
+		return nil, "", "", fmt.Errorf("binlog: the table %q names no database, and neither does the DSN: give --table shop.outbox", c.Table)
+	}
+	dsn.Timeout = dialTimeout
+	dsn.ParseTime = false
+	dsn.InterpolateParams = true
+	dsn.Collation = "" // the server's utf8mb4 default
+	dsn.MultiStatements = false
+	return dsn, database, table, nil
+}
+
+// withoutSecret keeps a parser's error from repeating what it was given.
+func withoutSecret(err error, dsn string) string {
+	text := err.Error()
+	if _, rest, found := strings.Cut(dsn, ":"); found {
+		if password, _, found := strings.Cut(rest, "@"); found && password != "" {
+			text = strings.ReplaceAll(text, password, "…")
+		}
+	}
+	return strings.ReplaceAll(text, dsn, "…")
+}
+
+// Open connects to the server.
+func Open(ctx context.Context, cfg Config) (*Server, error) {
+	dsn, database, table, err := cfg.Parse()
+	if err != nil {
+		return nil, err
+	}
+	connector, err := mysql.NewConnector(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("binlog: %s", withoutSecret(err, cfg.DSN))
+	}
+	s := &Server{cfg: cfg, dsn: dsn, db: sql.OpenDB(connector), database: database, table: table}
+	s.db.SetMaxOpenConns(4)
+	s.db.SetConnMaxIdleTime(time.Minute)
+	if err := s.db.QueryRowContext(ctx, "SELECT @@server_uuid, @@version").Scan(&s.UUID, &s.Version); err != nil {
+		s.db.Close()
+		return nil, s.explain(err)
+	}
+	return s, nil
+}
+
+// Close ends the connections to the server, those of open streams apart.
+func (s *Server) Close() error { return s.db.Close() }
+
+// Address is the server's host and port, without user and password.
+func (s *Server) Address() string { return s.dsn.Addr }
+
+// TableName is db.table, as it was asked for.
+func (s *Server) TableName() string { return s.database + "." + s.table }
+
+// explain sorts the server's refusals by their number.
+func (s *Server) explain(err error) error {
+	var refusal *mysql.MySQLError
+	if !errors.As(err, &refusal) {
+		return fmt.Errorf("binlog: MySQL at %s: %w", s.dsn.Addr, err)
+	}
+	switch refusal.Number {
+	case 1045, 1698: // ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
+		return fmt.Errorf("%w: MySQL at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.dsn.Addr, refusal.Message)
+	case 1044: // ER_DBACCESS_DENIED_ERROR
+		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT SELECT ON `%s`.`%s` TO %s", ErrGrant, s.dsn.Addr, refusal.Message, s.database, s.table, s.account())
+	case 1142, 1143: // ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
+		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT SELECT ON `%s`.`%s` TO %s", ErrGrant, s.dsn.Addr, refusal.Message, s.database, s.table, s.account())
+	case 1049: // ER_BAD_DB_ERROR
+		return fmt.Errorf("%w: MySQL at %s: %s; check the database in --mysql-dsn and --table: SHOW DATABASES", schema.ErrTable, s.dsn.Addr, refusal.Message)
+	case 1146: // ER_NO_SUCH_TABLE
+		return fmt.Errorf("%w: MySQL at %s: %s; check --table, or create it: relay schema sql", schema.ErrTable, s.dsn.Addr, refusal.Message)
+	}
+	return fmt.Errorf("binlog: MySQL at %s: %w", s.dsn.Addr, err)
+}
+
+// account is the user for a GRANT statement. The host is the server's view,
+// which is asked for when there is a connection to ask.
+func (s *Server) account() string {
+	account := "'" + s.dsn.User + "'@'%'"
+	if s.db == nil {
+		return account
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	var current string
+	if s.db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&current) == nil {
+		if user, host, ok := strings.Cut(current, "@"); ok {
+			account = "'" + user + "'@'" + host + "'"
+		}
+	}
+	return account
+}
+
+// Table reads the outbox table's definition.
+func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
+	rows, err := s.db.QueryContext(ctx, `
+		SELECT column_name, data_type, column_type, COALESCE(character_octet_length, 0), COALESCE(character_set_name, '')
+		FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position`, s.database, s.table)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	defer rows.Close()
+	var columns []schema.Column
+	for rows.Next() {
+		var name, dataType, columnType, charset string
+		var octets int
+		if err := rows.Scan(&name, &dataType, &columnType, &octets, &charset); err != nil {
+			return nil, s.explain(err)
+		}
+		columns = append(columns, schema.NewColumn(name, dataType, columnType, octets, charset))
+	}
+	if err := rows.Err(); err != nil {
+		return nil, s.explain(err)
+	}
+	if len(columns) == 0 { // absent, or hidden for want of a privilege: ask it to know which
+		_, err := s.db.ExecContext(ctx, "SELECT 1 FROM "+quote(s.database)+"."+quote(s.table)+" LIMIT 0")
+		if err != nil {
+			return nil, s.explain(err)
+		}
+	}
+	return schema.NewTable(s.database, s.table, columns, s.cfg.Options)
+}
+
+func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
+
+// Executed is the set of all transactions that the server has committed.
+func (s *Server) Executed(ctx context.Context) (*GTIDSet, error) {
+	return s.set(ctx, "SELECT @@GLOBAL.gtid_executed")
+}
+
+// Purged is the set of those that are no longer in its log.
+func (s *Server) Purged(ctx context.Context) (*GTIDSet, error) {
+	return s.set(ctx, "SELECT @@GLOBAL.gtid_purged")
+}
+
+// Subtract is the set a without the transactions of b.
+func (s *Server) Subtract(ctx context.Context, a, b *GTIDSet) (*GTIDSet, error) {
+	return s.set(ctx, "SELECT GTID_SUBTRACT(?, ?)", a.String(), b.String())
+}
+
+func (s *Server) set(ctx context.Context, query string, args ...any) (*GTIDSet, error) {
+	var text string
+	if err := s.db.QueryRowContext(ctx, query, args...).Scan(&text); err != nil {
+		return nil, s.explain(err)
+	}
+	return ParseGTIDSet(text)
+}
+
+// CheckPosition tells whether the server can be followed from a position:
+// purged ⊆ position ⊆ executed.
+func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
+	purged, err := s.Purged(ctx)
+	if err != nil {
+		return err
+	}
+	missing, err := s.Subtract(ctx, purged, position)
+	if err != nil {
+		return err
+	}
+	if !missing.IsEmpty() {
+		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; find their outbox rows in the table, then go on behind the gap: relay resume --from-gtid '<checkpoint set>,%s' --yes",
+			ErrPurged, missing.Count(), missing, missing)
+	}
+	executed, err := s.Executed(ctx)
+	if err != nil {
+		return err
+	}
+	ahead, err := s.Subtract(ctx, position, executed)
+	if err != nil {
+		return err
+	}
+	if !ahead.IsEmpty() {
+		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) never executed: %s; it is another server, or a failover lost them; if their events may stand, go on from what the server has: relay resume --from-gtid '%s'",
+			ErrDiverged, ahead.Count(), s.UUID, ahead, executed)
+	}
+	return nil
+}
+
+// replica is the TLS configuration and the dialer that a replication
+// connection shares with the DSN.
+func (s *Server) replica(timeout func() time.Duration) (*tls.Config, func(ctx context.Context, network, address string) (net.Conn, error)) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		dialer := net.Dialer{Timeout: timeout(), KeepAlive: 15 * time.Second}
+		return dialer.DialContext(ctx, s.dsn.Net, s.dsn.Addr)
+	}
+	return s.dsn.TLS, dial
+}

@@ -1,0 +1,30 @@
+package binlog
+
+import (
+	"time"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+// Tx is a committed transaction with its outbox inserts, or a part of one
+// that is too large to be held. A transaction that wrote nothing to the
+// outbox has no events; it moves the position all the same.
+type Tx struct {
+	GTID     GTID
+	Prepared GTID // of the XA PREPARE that this XA COMMIT or ROLLBACK decides; else zero
+
+	CommittedAt time.Time // on the server, with microseconds
+	Events      []schema.Event
+	Last        bool  // false: more parts of the same transaction follow
+	Place       Place // just behind it
+
+	// Cursor tells the place in the table that a backfill has reached; empty
+	// for what comes from the log.
+	Cursor string
+}
+
+// Place is a place in the server's log files.
+type Place struct {
+	File   string
+	Offset uint32
+}

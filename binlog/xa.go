@@ -1,0 +1,63 @@
+package binlog
+
+import (
+	"fmt"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+// prepare ends the first half of an XA transaction (MySQL's
+// XA_prepare_event: one byte that tells whether it was committed in one
+// phase). Its GTID stays out of the position until the outcome is known, so
+// that a relay that starts in between reads the rows again.
+func (a *assembler) prepare(body []byte) (*Tx, error) {
+	g := a.group
+	if g == nil || g.xa == "" || len(body) == 0 {
+		return nil, fmt.Errorf("%w: XA PREPARE", ErrDamaged)
+	}
+	if onePhase := body[0] != 0; onePhase {
+		return a.commit()
+	}
+	if err := a.hold(g); err != nil {
+		return nil, err
+	}
+	a.prepared[g.xa] = prepared{gtid: g.tx.GTID, events: g.tx.Events, size: g.size}
+	a.held += g.size
+	a.group = nil
+	return nil, nil
+}
+
+// hold bounds what undecided XA transactions keep in memory.
+func (a *assembler) hold(g *group) error {
+	if a.held+g.size > heldBytes {
+		return a.unreadable("XA transaction %s: more than %d MiB of events wait for XA COMMIT", g.xa, heldBytes>>20)
+	}
+	return nil
+}
+
+// decide ends an XA transaction: its rows go out under the GTID of XA COMMIT,
+// or are dropped.
+func (a *assembler) decide(commit bool, xid string) (*Tx, error) {
+	first, ok := a.prepared[xid]
+	if !ok && commit {
+		return nil, a.unreadable("XA COMMIT %s of a transaction that was prepared before the place where the relay began to read; whether it wrote outbox rows can't be seen", xid)
+	}
+	delete(a.prepared, xid)
+	a.held -= first.size
+	g := a.group
+	g.tx.Prepared = first.gtid
+	if commit {
+		g.tx.Events = retitle(first.events, g.tx)
+	}
+	return a.commit()
+}
+
+// retitle puts the events of a prepared transaction under the one that
+// committed it.
+func retitle(events []schema.Event, tx Tx) []schema.Event {
+	gtid := tx.GTID.String()
+	for i := range events {
+		events[i].GTID = gtid
+	}
+	return events
+}
