@@ -1,0 +1,39 @@
+SERVERS := testdata/servers.sh
+WITH_SERVERS := set -a; . ./.dev/env;
+
+.PHONY: help build up down test demo check compiler
+
+help:
+	@echo 'make build  bin/relay, one static binary'
+	@echo 'make up     start MySQL and RabbitMQ, wait until both answer, write .dev/env'
+	@echo 'make down   stop them; their data stays'
+	@echo 'make test   every test, race detector on, against the real servers'
+	@echo 'make demo   writer, relay, consumers and kills, then the table (SEED=n, ARGS=...)'
+	@echo 'make check  gofmt, vet, staticcheck, go mod tidy'
+
+build:
+	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/relay .
+
+up:
+	@$(SERVERS) up
+
+down:
+	@$(SERVERS) down
+
+test: compiler up
+	@$(WITH_SERVERS) CGO_ENABLED=1 go test -race -timeout 9m ./...
+
+demo: up build
+	@$(WITH_SERVERS) go run ./relay/relaytest/demo $(if $(SEED),-seed $(SEED)) $(ARGS)
+
+check:
+	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)); [ -z "$$files" ] || { echo "to type: gofmt -w" $$files >&2; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+	go mod tidy -diff
+
+# The race detector needs cgo, and so a C compiler with its headers.
+compiler:
+	@try() { echo '#include <stdlib.h>' | $(CC) -x c -fsyntax-only - 2>/dev/null; }; \
+	try || { apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev; } >&2; \
+	try || { echo 'the race detector needs a C compiler: sudo apt-get install gcc libc6-dev' >&2; exit 1; }

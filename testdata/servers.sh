@@ -1,0 +1,398 @@
+#!/usr/bin/env bash
+# servers.sh: the two real servers that relay is tested against.
+#
+#   up                             start MySQL and RabbitMQ, wait until both answer, write .dev/env
+#   down                           stop what up started; the data stays
+#   mysqld DIR PORT [OPTION...]    one more MySQL server, in the foreground
+#   rabbitmq DIR PORT              one more RabbitMQ broker, in the foreground
+#   rabbitmqctl DIR ARG...         rabbitmqctl against the broker of DIR (up's own: .dev/rabbitmq)
+#
+# The servers come from, in this order: RELAY_TEST_MYSQL_DSN and RELAY_TEST_AMQP_URL in the environment
+# (there already, only checked); Docker Compose, where an engine answers; else, as root on Debian,
+# a root filesystem .dev/root in which both run by chroot, each in a mount namespace of its own.
+#
+# A foreground server keeps everything under DIR (absolute; it becomes the server's own). Its process id
+# is in DIR/pid. SIGTERM to this script stops it cleanly; the script ends when the server ends.
+# Without Docker, where a mount namespace is permitted, the script becomes the server: one process.
+#
+# Every step can be killed at any moment: what takes time is built beside its name and then renamed.
+set -euo pipefail
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+self=$top/testdata/servers.sh
+dev=$top/.dev
+root=$dev/root
+password=relay
+mysqld_options=(--server-id=1 --log-bin=binlog --gtid-mode=ON --enforce-gtid-consistency=ON
+  --binlog-expire-logs-seconds=86400 --max-connections=500 --innodb-buffer-pool-size=128M
+  --default-time-zone=+00:00 --mysqlx=OFF)
+
+say() { printf 'servers: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+locked=
+# lock lets one up, down or build work in this clone at a time. Descriptor 9 is inherited on purpose:
+# a build that outlives its script still holds the lock.
+lock() {
+  mkdir -p "$dev"
+  exec 9>"$dev/lock"
+  flock -n 9 || { say "waiting for another run in $dev"; flock 9; }
+  locked=yes
+}
+
+engine() { [[ -n $(timeout 20 docker info -f '{{.ServerVersion}}' 2>/dev/null) ]] && docker compose version &>/dev/null; }
+
+# ---- processes and ports
+
+# start_time PID: when a process began, in ticks since boot; fails for a dead one or a zombie.
+start_time() {
+  local stat field
+  stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+  read -ra field <<<"${stat##*) }"
+  [[ ${field[0]} != Z ]] && echo "${field[19]}"
+}
+
+# alive DIR: the process recorded in DIR is that process still, and not another with its number.
+alive() { [[ -e $1/pid && -e $1/started ]] && [[ $(start_time "$(<"$1/pid")") == "$(<"$1/started")" ]]; }
+
+# claimed DIR: a server runs or starts in DIR; it holds DIR/lock for as long as it lives.
+claimed() { [[ -e $1/lock ]] && ! flock -sn "$1/lock" true; }
+
+record() { # PID DIR
+  start_time "$1" >"$2/started"
+  echo "$1" >"$2/pid"
+}
+
+reachable() { # HOST PORT
+  # shellcheck disable=SC2016 # expanded inside
+  timeout 5 "$BASH" -c 'exec 3<>"/dev/tcp/$1/$2"' _ "$1" "$2" 2>/dev/null
+}
+
+# free_port: one below the range from which the kernel takes client ports.
+free_port() {
+  local port
+  while port=$((20000 + RANDOM % 10000)); do
+    reachable 127.0.0.1 "$port" || { echo "$port"; return; }
+  done
+}
+
+# kept_port NAME: the port that NAME had the last time, unless somebody else has it now.
+kept_port() {
+  local file=$dev/$1.port
+  if [[ ! -s $file ]] || reachable 127.0.0.1 "$(<"$file")"; then
+    free_port >"$file.new"
+    mv "$file.new" "$file"
+  fi
+  cat "$file"
+}
+
+# ---- the root filesystem
+
+need_root() {
+  local other='start Docker, or set RELAY_TEST_MYSQL_DSN and RELAY_TEST_AMQP_URL'
+  command -v apt-get >/dev/null || die "no Docker engine answers and this is not Debian: $other"
+  ((EUID == 0)) || die "no Docker engine answers and chroot needs root: sudo make up (or: $other)"
+}
+
+# discard DIR: removes a half-made tree, without following a mount that was left in it.
+discard() {
+  [[ -e $1 ]] || return 0
+  awk -v d="$1/" 'index($5, d) == 1 { print $5 }' /proc/self/mountinfo | sort -r | xargs -r umount
+  rm -rf --one-file-system "$1"
+}
+
+# mirror: the Debian mirror of this host's own apt.
+mirror() {
+  # shellcheck disable=SC2016 # apt's own variables
+  apt-get indextargets --format '$(REPO_URI) $(COMPONENT)' 'Created-By: Packages' |
+    awk '$1 ~ /\/debian\/?$/ && $2 == "main" && !n++ { print $1 }'
+}
+
+# contained CMD...: all that CMD starts and mounts ends with this script, even by SIGKILL.
+contained() {
+  if unshare --mount --pid --fork --mount-proc true 2>/dev/null; then
+    setpriv --pdeathsig KILL unshare --mount --pid --fork --mount-proc --kill-child "$@"
+  else
+    "$@"
+  fi
+}
+
+build_root() {
+  local from
+  if ! command -v mmdebstrap >/dev/null || [[ -z $(mirror) ]]; then
+    apt-get update >&2 || die "apt-get update failed, see above: mend the network or /etc/apt, then: make up"
+  fi
+  command -v mmdebstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mmdebstrap >&2 ||
+    die "mmdebstrap is missing: apt-get install mmdebstrap"
+  from=$(mirror)
+  [[ $from ]] || die "apt knows no Debian mirror (a URI that ends in /debian, component main): add one to /etc/apt/sources.list"
+  say "building $root from Debian packages, about 800 MB; half a minute or more"
+  discard "$root.new"
+  contained mmdebstrap --mode=root --variant=minbase --include=mysql-server,rabbitmq-server \
+    --aptopt='Acquire::Check-Valid-Until "false"' unstable "$root.new" "$from" >&2 ||
+    die "mmdebstrap failed, see above; to try again: make up"
+  printf '127.0.0.1 localhost %s\n' "$(hostname)" >"$root.new/etc/hosts"
+  mv "$root.new" "$root"
+}
+
+# build_template: an initialised MySQL data directory, to be copied.
+build_template() {
+  local new=$dev/template.new
+  say "initialising MySQL"
+  discard "$new"
+  mkdir -p "$new"
+  cat >"$new/init.sql" <<SQL
+ALTER USER root@localhost IDENTIFIED BY '$password';
+CREATE USER root@127.0.0.1 IDENTIFIED BY '$password';
+GRANT ALL ON *.* TO root@127.0.0.1 WITH GRANT OPTION;
+GRANT PROXY ON ''@'' TO root@127.0.0.1 WITH GRANT OPTION;
+SQL
+  (become "$new" mysql mysqld --no-defaults --initialize-insecure --datadir=/srv/data --init-file=/srv/init.sql) 2>"$dev/template.log" ||
+    die "mysqld --initialize failed, see $dev/template.log; to begin afresh: rm -rf $root && make up"
+  rm -f "$new/data/auto.cnf" # so that each copy gets a server uuid of its own
+  mv "$new" "$dev/template"
+}
+
+# ready_root makes what is missing; its renames make the mere existence of a name mean that it is complete.
+ready_root() {
+  need_root
+  [[ -e $root && -e $dev/template ]] && return
+  [[ $locked ]] || lock
+  [[ -e $root ]] || build_root
+  [[ -e $dev/template ]] || build_template
+}
+
+# ---- one server
+
+# claim DIR PORT: checks the arguments and takes DIR for this process and what it becomes.
+claim() {
+  [[ ${1-} == /* && ${2-} =~ ^[0-9]+$ ]] || die "usage: $self mysqld|rabbitmq DIR PORT, where DIR is an absolute path"
+  mkdir -p "$1"
+  exec 8>"$1/lock"
+  flock -w 2 8 || die "$1 is in use by process $(cat "$1/pid" 2>/dev/null || echo '(starting)'): stop it, or name another directory"
+  rm -rf "$1/tmp" # a killed server's socket lock names a process that may still be seen
+}
+
+# become DIR USER CMD...: turns this process into CMD, as USER in the root filesystem, with DIR as /srv.
+# The mounts are in a namespace that ends with it; where that is not permitted a parent stays to undo them.
+become() {
+  local mnt=$dev/mnt.$BASHPID child status=0
+  [[ $command == up ]] || exec 9>&- # a server must not hold the clone's lock
+  if unshare --mount true 2>/dev/null; then
+    exec unshare --mount "$BASH" "$self" enter "$dev/mnt" "$@"
+  fi
+  "$BASH" "$self" enter "$mnt" "$@" &
+  child=$!
+  trap 'kill -TERM "$child" 2>/dev/null' TERM INT
+  while start_time "$child" >/dev/null; do status=0; wait "$child" || status=$?; done
+  umount -R "$mnt"
+  rmdir "$mnt"
+  exit "$status"
+}
+
+# enter MNT DIR USER CMD...: the second half of become, inside the namespace. CMD may begin with VAR=value.
+enter() {
+  local mnt=$1 dir=$2 user=$3
+  shift 3
+  mkdir -p "$mnt" "$dir/tmp"
+  mount --bind "$root" "$mnt"
+  mount --bind /proc "$mnt/proc"
+  mount --bind /dev "$mnt/dev"
+  mount --bind "$dir" "$mnt/srv"
+  chroot "$mnt" chown -R "$user:$user" /srv
+  record $$ "$dir"
+  exec chroot --userspec="$user:$user" "$mnt" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+    HOME=/srv TMPDIR=/srv/tmp TZ=UTC LC_ALL=C.UTF-8 "$@"
+}
+
+mysqld() { # DIR PORT OPTIONS...
+  claim "$@"
+  local dir=$1 port=$2
+  shift 2
+  if engine; then dockerise "$dir" "$port" mysql mysqld "${mysqld_options[@]}" "$@"; fi
+  ready_root
+  if [[ ! -e $dir/data ]]; then
+    rm -rf "$dir/data.new"
+    cp -a --reflink=auto "$dev/template/data" "$dir/data.new"
+    mv "$dir/data.new" "$dir/data"
+  fi
+  become "$dir" mysql mysqld --no-defaults --datadir=/srv/data --tmpdir=/srv/tmp \
+    --socket=/srv/tmp/mysql.sock --pid-file=/srv/tmp/mysql.pid \
+    "${mysqld_options[@]}" --bind-address=127.0.0.1 --port="$port" "$@"
+}
+
+rabbitmq() { # DIR PORT
+  claim "$@"
+  local dir=$1 port=$2
+  if engine; then dockerise "$dir" "$port" rabbitmq; fi
+  ready_root
+  [[ -s $dir/node ]] || echo "relay-$RANDOM-$RANDOM@localhost" >"$dir/node" # the data belong to this name
+  free_port >"$dir/epmd.port"
+  echo '[rabbitmq_consistent_hash_exchange].' >"$dir/enabled_plugins"
+  printf '%s\n' "listeners.tcp.local = 127.0.0.1:$port" 'disk_free_limit.absolute = 50MB' >"$dir/rabbitmq.conf"
+  # epmd dies with the process that becomes the broker; waiting for it keeps Erlang from starting another.
+  # shellcheck disable=SC2016 # expanded inside
+  become "$dir" rabbitmq ERL_EPMD_PORT="$(<"$dir/epmd.port")" ERL_EPMD_ADDRESS=127.0.0.1 \
+    RABBITMQ_NODENAME="$(<"$dir/node")" RABBITMQ_DIST_PORT="$(free_port)" \
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}' \
+    RABBITMQ_CONF_ENV_FILE=/dev/null RABBITMQ_CONFIG_FILE=/srv/rabbitmq.conf RABBITMQ_ADVANCED_CONFIG_FILE=/srv/advanced.config \
+    RABBITMQ_ENABLED_PLUGINS_FILE=/srv/enabled_plugins RABBITMQ_MNESIA_BASE=/srv/data RABBITMQ_LOG_BASE=/srv/log \
+    RABBITMQ_LOGS=- ERL_CRASH_DUMP=/srv/log/erl_crash.dump RUNNING_UNDER_SYSTEMD=true \
+    sh -c 'setpriv --pdeathsig KILL epmd 8>&- & until epmd -names >/dev/null 2>&1; do sleep 0.05; done
+      exec /usr/lib/rabbitmq/bin/rabbitmq-server'
+}
+
+rabbitmqctl() { # DIR ARGS...
+  local dir=${1:?usage: rabbitmqctl DIR ARG...}
+  shift
+  if engine; then exec docker exec "$(<"$dir/container")" rabbitmqctl "$@"; fi
+  need_root
+  alive "$dir" || die "no broker runs in $dir: make up, or $self rabbitmq $dir PORT"
+  exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C.UTF-8 \
+    ERL_EPMD_PORT="$(<"$dir/epmd.port")" RABBITMQ_CONF_ENV_FILE=/dev/null \
+    /usr/lib/rabbitmq/bin/rabbitmqctl --node "$(<"$dir/node")" --erlang-cookie "$(<"$dir/.erlang.cookie")" "$@"
+}
+
+# ---- Docker
+
+compose() {
+  MYSQLD_OPTIONS="${mysqld_options[*]}" ROOT_PASSWORD=$password MYSQL_PORT=$(<"$dev/mysqld.port") AMQP_PORT=$(<"$dev/rabbitmq.port") \
+    docker compose -p "relay-$(cksum <<<"$top" | cut -d' ' -f1)" -f "$top/testdata/compose.yaml" "$@"
+}
+
+# dockerise DIR PORT SERVICE CMD...: the image of a compose service as a foreground server; never returns.
+dockerise() {
+  local dir=$1 port=$2 service=$3 name=relay-$3-$2 inner volume pid=0 child status=0
+  shift 3
+  case $service in
+    mysql) inner=3306 volume=/var/lib/mysql ;;
+    rabbitmq) inner=5672 volume=/var/lib/rabbitmq ;;
+  esac
+  echo "$name" >"$dir/container"
+  docker rm -f "$name" &>/dev/null || true
+  docker run --rm --name "$name" --hostname "$service" -p "127.0.0.1:$port:$inner" -v "$dir/data:$volume" \
+    -e MYSQL_ROOT_PASSWORD="$password" -e MYSQL_ROOT_HOST=% -e RABBITMQ_ENABLED_PLUGINS=rabbitmq_consistent_hash_exchange \
+    "$(sed -n "s/^ *image: *\($service:.*\)/\1/p" "$top/testdata/compose.yaml")" "$@" &
+  child=$!
+  trap 'docker stop -t 60 "$name" >/dev/null' TERM INT
+  while start_time "$child" >/dev/null && ! { pid=$(docker inspect -f '{{.State.Pid}}' "$name" 2>/dev/null) && ((pid)); }; do sleep 0.1; done
+  echo "$pid" >"$dir/pid"
+  while start_time "$child" >/dev/null; do status=0; wait "$child" || status=$?; done
+  exit "$status"
+}
+
+# ---- both servers
+
+mysqld_answers() {
+  MYSQL_PWD=$password chroot "$root" mysql --no-defaults -h127.0.0.1 -P"$1" -uroot -e 'SELECT 1' &>/dev/null
+}
+
+# rabbitmq_answers PORT: the broker takes the AMQP 0-9-1 greeting and begins with a method frame (type 1).
+rabbitmq_answers() {
+  # shellcheck disable=SC2016 # expanded inside
+  timeout 5 "$BASH" -c 'exec 3<>"/dev/tcp/127.0.0.1/$1"; printf "AMQP\0\0\11\1" >&3
+    [[ $(head -c 1 <&3 | od -An -tu1) -eq 1 ]]' _ "$1" 2>/dev/null
+}
+
+declare -A started=() # NAME: process that start began
+
+# start NAME: a foreground server, put into the background, unless one answers already. One that
+# only starts is waited for, and so is one that is just being killed.
+start() {
+  local dir=$dev/$1 port end=$((SECONDS + 120))
+  mkdir -p "$dir"
+  while claimed "$dir" && ((SECONDS < end)); do
+    alive "$dir" && "$1_answers" "$(<"$dev/$1.port")" && return
+    sleep 0.1
+  done
+  port=$(kept_port "$1")
+  setsid "$BASH" "$self" "$1" "$dir" "$port" >"$dev/$1.log" 2>&1 </dev/null 9>&- &
+  started[$1]=$!
+}
+
+# await NAME: until it answers; fails when it has ended, or after three minutes.
+await() {
+  local dir=$dev/$1 end=$((SECONDS + 180))
+  until alive "$dir" && "$1_answers" "$(<"$dev/$1.port")"; do
+    if ((SECONDS > end)) || ! { claimed "$dir" || start_time "${started[$1]-none}" >/dev/null; }; then
+      tail -n 15 "$dev/$1.log" >&2
+      die "$1 does not answer on port $(<"$dev/$1.port"): the whole log is $dev/$1.log"
+    fi
+    sleep 0.1
+  done
+}
+
+# publish DSN URL: writes .dev/env, for the shell and for the tests, and prints it.
+publish() {
+  local quote="'\\''"
+  printf "%s='%s'\n" RELAY_TEST_MYSQL_DSN "${1//\'/$quote}" RELAY_TEST_AMQP_URL "${2//\'/$quote}" >"$dev/env.new"
+  mv "$dev/env.new" "$dev/env"
+  cat "$dev/env"
+}
+
+must_reach() { # VARIABLE HOST:PORT
+  local at=${2//[][]/}
+  reachable "${at%:*}" "${at##*:}" || die "$1 is set but nothing answers at '$2': start that server, or unset both variables"
+}
+
+# up_given: both servers are there already; the environment says where.
+up_given() {
+  local dsn=${RELAY_TEST_MYSQL_DSN-} url=${RELAY_TEST_AMQP_URL-} at
+  [[ $dsn && $url ]] || die "RELAY_TEST_MYSQL_DSN and RELAY_TEST_AMQP_URL go together: set both, or unset both"
+  must_reach RELAY_TEST_MYSQL_DSN "$(sed -nE 's/.*tcp\(([^)]+)\).*/\1/p' <<<"$dsn")"
+  at=$(sed -nE 's#^amqps?://([^@/]*@)?([^/?]+).*#\2#p' <<<"$url")
+  if [[ ! $at =~ :[0-9]+$ ]]; then [[ $url == amqps:* ]] && at+=:5671 || at+=:5672; fi
+  must_reach RELAY_TEST_AMQP_URL "$at"
+  say "using the servers of RELAY_TEST_MYSQL_DSN and RELAY_TEST_AMQP_URL"
+  publish "$dsn" "$url"
+}
+
+up() {
+  lock
+  if [[ ${RELAY_TEST_MYSQL_DSN-}${RELAY_TEST_AMQP_URL-} ]]; then up_given; return; fi
+  if engine; then
+    [[ -n $(compose ps -q 2>/dev/null) ]] || { kept_port mysqld; kept_port rabbitmq; } >/dev/null
+    compose up -d --wait >&2 || die "docker compose failed, see above; for the servers' logs: docker compose ls, docker compose -p NAME logs"
+    mkdir -p "$dev/rabbitmq"
+    compose ps -q rabbitmq >"$dev/rabbitmq/container"
+  else
+    ready_root
+    start mysqld
+    start rabbitmq
+    await mysqld
+    await rabbitmq
+  fi
+  publish "root:$password@tcp(127.0.0.1:$(<"$dev/mysqld.port"))/" "amqp://guest:guest@127.0.0.1:$(<"$dev/rabbitmq.port")/"
+}
+
+# stop NAME: SIGTERM, and after a minute SIGKILL.
+stop() {
+  local dir=$dev/$1 pid end=$((SECONDS + 60))
+  while claimed "$dir" && ! alive "$dir" && ((SECONDS < end)); do sleep 0.1; done # it only just starts
+  alive "$dir" || return 0
+  pid=$(<"$dir/pid")
+  say "stopping $1 (process $pid)"
+  kill -TERM "$pid"
+  while alive "$dir"; do
+    ((SECONDS < end)) || { say "$1 does not stop: killing it"; kill -KILL "$pid"; end=$((SECONDS + 60)); }
+    sleep 0.1
+  done
+}
+
+down() {
+  local mnt
+  lock
+  rm -f "$dev/env"
+  stop mysqld
+  stop rabbitmq
+  for mnt in "$dev"/mnt.*; do # left by a killed parent, see become; one in use stays
+    if umount -R "$mnt" 2>/dev/null; then rmdir "$mnt"; fi
+  done
+  if [[ -s $dev/mysqld.port && -s $dev/rabbitmq.port ]] && engine; then compose down >&2; fi
+}
+
+command=${1-}
+case $command in
+  up | down | mysqld | rabbitmq | rabbitmqctl | enter) shift; "$command" "$@" ;;
+  *) die "usage: $0 up | down | mysqld DIR PORT [OPTION...] | rabbitmq DIR PORT | rabbitmqctl DIR ARG..." ;;
+esac
