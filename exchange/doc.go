@@ -1,0 +1,79 @@
+// Package exchange is the RabbitMQ side of the relay: it publishes events with
+// confirms, and lets a service consume them with an inbox. It knows nothing of
+// binlogs and checkpoints, and links no MySQL replication code, so that a
+// service may import it.
+//
+// # Invariant
+//
+// A receipt is good (Receipt.Err is nil) only if the broker has acknowledged
+// the event and has not returned it. RabbitMQ acknowledges what it can route
+// nowhere, too; it returns it first. What is in doubt when a connection ends
+// gets no receipt at all: the client library tells it as a nack, which here
+// means "unknown", not "refused".
+//
+// # Data flow
+//
+//	Publish ─► queue ─► pump ─► broker     one connection, one channel in confirm
+//	                     │        │        mode, mandatory and persistent
+//	                     ▼        ├─ basic.return ──────► returns ─┐
+//	                  inFlight    ├─ basic.ack/nack ─► DeferredConfirmation
+//	                     │        ├─ connection.blocked ─► watch ─► pump pauses
+//	                     ▼        └─ close ──────────────► watch ─► Err
+//	                   settle ─► Receipts, in the order of Publish
+//
+// Settle takes the events in the order of Publish and waits for the own
+// confirmation of each; all returns that have arrived by then are looked at
+// before an acknowledgement is believed. It does not listen to NotifyPublish:
+// in amqp091-go v1.16.0 that reports a message as acked which the broker nacked
+// out of order, once a later acknowledgement of many (multiple) passes over it.
+//
+// The exchange is of type x-consistent-hash, and each aggregate's routing key
+// always leads to the same queue. A queue is a quorum queue with a single
+// active consumer, so each aggregate's events are consumed in order. Adding or
+// removing a binding moves many aggregates to other queues: that is the
+// operator's act, done when the queues are empty.
+//
+// # Failures
+//
+// The relay has to tell three kinds apart: unfit (somebody must act), a bad
+// event, and transient (dial again, begin from the checkpoint).
+//
+//	what happens                             what it becomes
+//	URL cannot be read                       Dial: ErrURL
+//	wrong password, no vhost, no permission  Dial, Err: ErrAuth (403, 530); a full
+//	                                         connection limit answers 530 as well
+//	certificate does not verify              Dial: ErrTLS
+//	exchange missing, of another type        Dial: ErrExchange (404, 406)
+//	plugin is off                            Dial: ErrExchange (503)
+//	queue declared otherwise                 Dial: ErrQueue (406)
+//	exchange deleted while publishing        Receipts closed, Err: ErrExchange
+//	no queue is bound                        receipt: *ReturnError
+//	a queue is full and rejects              receipt: ErrNacked
+//	id, type, header too long or not         receipt: *schema.BadEventError, never
+//	representable, headers over frame_max    sent
+//	message over max_message_size            Receipts closed, Err wraps
+//	                                         *schema.BadEventError of the largest
+//	                                         event in flight
+//	memory or disk alarm                     Blocked; nothing is sent, nothing is
+//	                                         lost; goes on by itself
+//	network cut, broker restarts, no byte    Receipts closed, Err: transient
+//	for 15 s (1.5 heartbeats)
+//	cut during the handshake                 Dial: transient; never ErrAuth
+//	broker does not answer                   Dial: after 10 s; Close: within 2 s
+//	consumer's handler fails                 Run ends, message is requeued; by
+//	                                         default a quorum queue of RabbitMQ 4
+//	                                         drops a message after 20 requeues
+//	                                         (delivery-limit; set it by policy)
+//	commit of the inbox in doubt             not acknowledged, delivered again,
+//	                                         and the inbox knows
+//
+// With Config.Partitions 0 the user needs the configure permission on the
+// exchange, although nothing is configured: the broker tells the type of an
+// exchange only to a client that may declare it.
+//
+// # Formats
+//
+// The message is described at https://www.rabbitmq.com/amqp-0-9-1-reference
+// (properties, field tables), and for this project in the README; the exchange
+// type at https://github.com/rabbitmq/rabbitmq-server/tree/main/deps/rabbitmq_consistent_hash_exchange.
+package exchange

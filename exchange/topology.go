@@ -1,0 +1,225 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// exchangeType is that of the plugin rabbitmq_consistent_hash_exchange: it
+// sends each routing key to one of the bound queues, always the same.
+const exchangeType = "x-consistent-hash"
+
+// maxExchangeName leaves room for the number of a partition in the queue's
+// name, which is an AMQP short string.
+const maxExchangeName = 240
+
+// Topology is what Inspect found at the broker.
+type Topology struct {
+	Address string // of the broker, without user and password
+	Product string // "RabbitMQ"
+	Version string // of the broker, as "4.3.6"
+
+	Exchange string
+	Found    bool // the exchange exists
+
+	// ExchangeErr is nil where the exchange exists and is a durable
+	// consistent-hash exchange without arguments. Else it is the error that
+	// Dial with no partitions would give: it wraps ErrExchange or ErrAuth.
+	ExchangeErr error
+
+	Queues []Queue // of the partitions 0 to Config.Partitions-1
+}
+
+// Queue is one partition as Inspect found it.
+type Queue struct {
+	Name      string `json:"name"`
+	Found     bool   `json:"found"`
+	Messages  int    `json:"messages"` // ready for delivery; those unacknowledged are not counted
+	Consumers int    `json:"consumers"`
+}
+
+// Inspect looks at the broker, the exchange and the queues of cfg, and declares
+// nothing. An exchange or a queue that is missing is a fact in Topology, not an
+// error. Time limit and errors are those of Dial.
+func Inspect(ctx context.Context, cfg Config) (Topology, error) {
+	if err := checkName(cfg.Exchange); err != nil {
+		return Topology{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout+time.Duration(cfg.Partitions)*time.Second)
+	defer cancel()
+	l, err := connect(ctx, cfg, "relay inspect "+cfg.Exchange)
+	if err != nil {
+		return Topology{}, err
+	}
+	defer func() { l.close(ctx.Err() == nil) }()
+
+	t := Topology{
+		Address:  l.endpoint.String(),
+		Product:  text(l.Properties["product"]),
+		Version:  text(l.Properties["version"]),
+		Exchange: cfg.Exchange,
+	}
+	t.Found, t.ExchangeErr = checkExchange(ctx, l, cfg.Exchange)
+	if t.ExchangeErr != nil && !errors.Is(t.ExchangeErr, ErrExchange) && !errors.Is(t.ExchangeErr, ErrAuth) {
+		return Topology{}, t.ExchangeErr
+	}
+	for i := range cfg.Partitions {
+		q, err := inspectQueue(ctx, l, queueName(cfg.Exchange, i))
+		if err != nil {
+			return Topology{}, err
+		}
+		t.Queues = append(t.Queues, q)
+	}
+	return t, nil
+}
+
+func inspectQueue(ctx context.Context, l *link, name string) (Queue, error) {
+	q := Queue{Name: name}
+	code, err := l.try(func(ch *amqp.Channel) error {
+		found, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+		q.Messages, q.Consumers = found.Messages, found.Consumers
+		return err
+	})
+	if err != nil && code != amqp.NotFound {
+		return q, l.explain(ctx, fmt.Sprintf("look at queue %q", name), err)
+	}
+	q.Found = err == nil
+	return q, nil
+}
+
+// topology makes what publishing needs: with partitions, the exchange and that
+// many queues, which are there already or are declared; with none, the exchange
+// has to be there.
+func topology(ctx context.Context, l *link, exchange string, partitions int) error {
+	if partitions <= 0 {
+		_, err := checkExchange(ctx, l, exchange)
+		return err
+	}
+	if err := declareExchange(ctx, l, exchange); err != nil {
+		return err
+	}
+	for i := range partitions {
+		if err := declareQueue(ctx, l, exchange, queueName(exchange, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkExchange tells whether the exchange exists, and with a nil error that it
+// is of the right kind. The broker answers the first question only when asked
+// passively, and the second, which is about the type, only when asked to
+// declare; so the declaration is sent for an exchange that is known to exist.
+// A user who may not declare it, which publishing does not need, is believed to
+// have chosen the right one.
+func checkExchange(ctx context.Context, l *link, exchange string) (found bool, err error) {
+	code, err := l.try(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclarePassive(exchange, exchangeType, true, false, false, false, nil)
+	})
+	switch {
+	case code == amqp.NotFound:
+		return false, exchangeMissing(l.endpoint, exchange, err)
+	case err != nil:
+		return false, l.explain(ctx, fmt.Sprintf("look at exchange %q", exchange), err)
+	}
+	if err := declareExchange(ctx, l, exchange); !errors.Is(err, ErrAuth) {
+		return true, err
+	}
+	return true, nil
+}
+
+func declareExchange(ctx context.Context, l *link, exchange string) error {
+	code, err := l.try(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare(exchange, exchangeType, true, false, false, false, nil)
+	})
+	switch code {
+	case 0:
+		return nil
+	case amqp.PreconditionFailed:
+		return fmt.Errorf("%w: exchange %q at %s is not a durable %s exchange without arguments: %w; next: choose another name with --exchange, or, when nothing uses it: rabbitmqadmin%s delete exchange --name %s",
+			ErrExchange, exchange, l.endpoint, exchangeType, err, vhostFlag(l.endpoint), exchange)
+	case amqp.CommandInvalid:
+		return fmt.Errorf("%w: the broker at %s does not know the exchange type %s: %w; next, on each node of the broker: rabbitmq-plugins enable rabbitmq_consistent_hash_exchange",
+			ErrExchange, l.endpoint, exchangeType, err)
+	}
+	return l.explain(ctx, fmt.Sprintf("declare exchange %q", exchange), err)
+}
+
+func declareQueue(ctx context.Context, l *link, exchange, queue string) error {
+	code, err := l.try(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{
+			amqp.QueueTypeArg:            amqp.QueueTypeQuorum,
+			amqp.SingleActiveConsumerArg: true,
+		})
+		return err
+	})
+	switch code {
+	case 0:
+	case amqp.PreconditionFailed, amqp.ResourceLocked:
+		return fmt.Errorf("%w: queue %q at %s is not a durable quorum queue with a single active consumer: %w; next, when it is empty: rabbitmqadmin%s delete queue --name %s, or declare the topology yourself and run with --partitions 0",
+			ErrQueue, queue, l.endpoint, err, vhostFlag(l.endpoint), queue)
+	default:
+		return l.explain(ctx, fmt.Sprintf("declare queue %q", queue), err)
+	}
+	// The routing key of a binding to this type of exchange is its weight.
+	if _, err := l.try(func(ch *amqp.Channel) error { return ch.QueueBind(queue, "1", exchange, false, nil) }); err != nil {
+		return l.explain(ctx, fmt.Sprintf("bind queue %q to exchange %q", queue, exchange), err)
+	}
+	return nil
+}
+
+// try runs op on a channel of its own, since an error of the broker closes the
+// channel. Code is the broker's, 0 without an error, -1 where the error is not
+// the broker's.
+func (l *link) try(op func(*amqp.Channel) error) (code int, err error) {
+	ch, err := l.Channel()
+	if err != nil {
+		return -1, err
+	}
+	if err := op(ch); err != nil {
+		var reply *amqp.Error
+		if errors.As(err, &reply) && reply.Server {
+			return reply.Code, err
+		}
+		return -1, err
+	}
+	if err := ch.Close(); err != nil {
+		return -1, err
+	}
+	return 0, nil
+}
+
+// exchangeMissing is the error for an exchange that does not exist.
+func exchangeMissing(e endpoint, exchange string, reply error) error {
+	return fmt.Errorf("%w: exchange %q does not exist at %s: %w; next: relay run --partitions 4 declares it, or: rabbitmqadmin%s declare exchange --name %s --type %s --durable true",
+		ErrExchange, exchange, e, reply, vhostFlag(e), exchange, exchangeType)
+}
+
+func vhostFlag(e endpoint) string {
+	if e.Vhost == "/" {
+		return ""
+	}
+	return " --vhost " + e.Vhost
+}
+
+func checkName(exchange string) error {
+	if exchange == "" || len(exchange) > maxExchangeName {
+		return fmt.Errorf("%w: its name has %d bytes, 1 to %d are possible: %.40q; next: --exchange outbox", ErrExchange, len(exchange), maxExchangeName, exchange)
+	}
+	return nil
+}
+
+func queueName(exchange string, partition int) string {
+	return exchange + "." + strconv.Itoa(partition)
+}
+
+// text is the value of a server property, empty where it is no string.
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
