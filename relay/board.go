@@ -1,0 +1,199 @@
+package relay
+
+import (
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/exchange"
+)
+
+// board is what the outside sees of a running relay: its metrics and whether
+// it is ready. Its methods may be called by many goroutines.
+type board struct {
+	registry *prometheus.Registry
+
+	published, confirmed, returned, nacked, transactions prometheus.Counter
+	reconnects                                           *prometheus.CounterVec
+	latency                                              prometheus.Histogram
+
+	mu        sync.Mutex
+	now       snapshot
+	source    bool // connected
+	broker    bool
+	trouble   string // why the last session ended; empty: one is running
+	behind    int64  // bytes of log, as last measured
+	retention time.Duration
+}
+
+// snapshot is one look at a session.
+type snapshot struct {
+	following bool
+	blocked   bool   // by the broker
+	reason    string // why it is not ready although it follows
+	inFlight  int
+	caughtUp  bool
+	newest    time.Time // commit time of the newest settled transaction
+	place     binlog.Place
+}
+
+// newBoard makes the metrics of contract section 8. savedAt tells when the
+// checkpoint was last saved; zero: never.
+func newBoard(savedAt func() time.Time) *board {
+	b := &board{registry: prometheus.NewRegistry()}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		b.registry.MustRegister(c)
+		return c
+	}
+	gauge := func(name, help string, value func(*board) float64) {
+		b.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return value(b)
+		}))
+	}
+	b.published = counter("relay_events_published_total", "Events sent to the broker, those sent again included.")
+	b.confirmed = counter("relay_events_confirmed_total", "Events that the broker confirmed and routed to a queue.")
+	b.returned = counter("relay_events_returned_total", "Events that the broker routed to no queue.")
+	b.nacked = counter("relay_events_nacked_total", "Events that the broker refused.")
+	b.transactions = counter("relay_transactions_total", "Transactions read from the log, those without outbox rows included.")
+	b.reconnects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "relay_reconnects_total", Help: "Sessions begun again, by the side that failed."}, []string{"side"})
+	b.latency = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "relay_publish_seconds",
+		Help:    "From commit on the server to confirm, by the clocks of both machines.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+	})
+	b.registry.MustRegister(b.reconnects, b.latency, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, side := range []string{"source", "broker"} {
+		b.reconnects.WithLabelValues(side)
+	}
+	gauge("relay_events_in_flight", "Events admitted and not yet confirmed.", func(b *board) float64 { return float64(b.now.inFlight) })
+	gauge("relay_lag_seconds", "Now minus the commit time of the newest settled transaction; 0 when caught up.", (*board).lag)
+	gauge("relay_lag_bytes", "Log written on the server past the relay's place, in bytes.", func(b *board) float64 { return float64(b.behind) })
+	gauge("relay_binlog_runway_seconds", "Time until the server may purge the relay's place; +Inf where it keeps its log for ever.", (*board).runway)
+	gauge("relay_checkpoint_age_seconds", "Time since the checkpoint was saved. It is saved when it has moved.", func(*board) float64 {
+		if at := savedAt(); !at.IsZero() {
+			return time.Since(at).Seconds()
+		}
+		return 0
+	})
+	gauge("relay_source_connected", "1 while the relay follows MySQL.", func(b *board) float64 { return number(b.source) })
+	gauge("relay_broker_connected", "1 while the relay is connected to RabbitMQ.", func(b *board) float64 { return number(b.broker) })
+	gauge("relay_broker_blocked", "1 while RabbitMQ blocks publishing.", func(b *board) float64 { return number(b.now.blocked) })
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "relay_build_info", Help: "Always 1.", ConstLabels: prometheus.Labels{"version": Version()}})
+	info.Set(1)
+	b.registry.MustRegister(info)
+	return b
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (b *board) lag() float64 {
+	if b.now.newest.IsZero() || (b.now.caughtUp && b.trouble == "") {
+		return 0
+	}
+	return time.Since(b.now.newest).Seconds()
+}
+
+// runway counts from the newest settled transaction: its file can be purged
+// no earlier than the retention after it.
+func (b *board) runway() float64 {
+	if b.retention == 0 || b.now.newest.IsZero() {
+		return math.Inf(1)
+	}
+	if b.now.caughtUp && b.trouble == "" {
+		return b.retention.Seconds()
+	}
+	return (b.retention - time.Since(b.now.newest)).Seconds()
+}
+
+// transaction counts what was read.
+func (b *board) transaction(tx *binlog.Tx) {
+	if tx.Last && !tx.GTID.IsZero() {
+		b.transactions.Inc()
+	}
+}
+
+func (b *board) confirm(it *item) {
+	b.confirmed.Inc()
+	if !it.tx.GTID.IsZero() {
+		b.latency.Observe(time.Since(it.tx.CommittedAt).Seconds())
+	}
+}
+
+func (b *board) refuse(why error) {
+	var returned *exchange.ReturnError
+	if errors.As(why, &returned) {
+		b.returned.Inc()
+	} else {
+		b.nacked.Inc()
+	}
+}
+
+func (b *board) show(now snapshot) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = now
+}
+
+// connected notes how far a session has come.
+func (b *board) connected(source, broker bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.source, b.broker = source, broker
+	if source && broker {
+		b.trouble = ""
+	}
+}
+
+// failed notes the end of a session.
+func (b *board) failed(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.source, b.broker, b.trouble = false, false, err.Error()
+	b.now.following = false
+}
+
+// measured notes what the server said of its log.
+func (b *board) measured(behind int64, retention time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.behind, b.retention = behind, retention
+}
+
+// place is where the running session stands in the log.
+func (b *board) place() binlog.Place {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now.place
+}
+
+// ready tells whether the relay follows and publishes, and if not, why.
+func (b *board) ready() (reason string, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.trouble != "":
+		return b.trouble, false
+	case !b.source:
+		return "not yet following MySQL", false
+	case !b.broker:
+		return "not yet connected to RabbitMQ", false
+	case b.now.reason != "":
+		return b.now.reason, false
+	case !b.now.following:
+		return "stopping", false
+	}
+	return "following and publishing", true
+}

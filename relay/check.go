@@ -1,0 +1,164 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/checkpoint"
+	"github.com/outboxrelay/relay/exchange"
+)
+
+// Check looks at everything that Run needs, changes nothing, and prints a
+// line for each, as text or as JSON. The error wraps ErrDifferences when
+// something that Run needs is not as it must be.
+func Check(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
+	cfg.setDefaults()
+	if _, _, _, err := cfg.Source.Parse(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	list, server := checkSource(ctx, cfg)
+	if server != nil {
+		defer server.Close()
+	}
+	list = append(list, checkCheckpoint(ctx, cfg, server)...)
+	list = append(list, checkBroker(ctx, cfg)...)
+	if err := printRequirements(list, asJSON, out); err != nil {
+		return err
+	}
+	var missing []string
+	for _, r := range list {
+		if !r.OK && !r.Advice {
+			missing = append(missing, r.Name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: %s; the lines above say what to type", ErrDifferences, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func checkSource(ctx context.Context, cfg Config) ([]binlog.Requirement, *binlog.Server) {
+	server, err := binlog.Open(ctx, cfg.Source)
+	if err != nil {
+		return []binlog.Requirement{failed("mysql", "a server that answers and lets the relay in", err)}, nil
+	}
+	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", "MySQL "+server.Version+" at "+server.Address())}
+	_, found, err := server.Check(ctx)
+	list = append(list, found...)
+	if err != nil {
+		list = append(list, failed("mysql", "answers", err))
+	}
+	return list, server
+}
+
+func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server) []binlog.Requirement {
+	const need = "a file that can be read and written, of this outbox, in the server's history"
+	state, exists, err := probe(cfg.Checkpoint)
+	if err != nil {
+		return []binlog.Requirement{failed("checkpoint", need, err)}
+	}
+	if !exists {
+		return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+": none yet; --start "+string(cfg.Start)+" makes the first")}
+	}
+	if server != nil {
+		if err = sameTable(cfg.Checkpoint, state, server.TableName()); err == nil {
+			var position *binlog.GTIDSet
+			if position, err = binlog.ParseGTIDSet(state.GTIDSet); err == nil {
+				err = server.CheckPosition(ctx, position)
+			}
+		}
+	}
+	if err != nil {
+		return []binlog.Requirement{failed("checkpoint", need, err)}
+	}
+	return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+" at "+state.GTIDSet)}
+}
+
+// probe opens the checkpoint as Run would. One that is locked is in use by a
+// relay, which can write it; then it is only read.
+func probe(path string) (state checkpoint.State, exists bool, err error) {
+	file, err := checkpoint.Open(path)
+	if errors.Is(err, checkpoint.ErrLocked) {
+		state, err = checkpoint.Read(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return state, false, nil
+		}
+		return state, err == nil, err
+	}
+	if err != nil {
+		return state, false, err
+	}
+	defer file.Close()
+	state, exists = file.State()
+	return state, exists, nil
+}
+
+func checkBroker(ctx context.Context, cfg Config) []binlog.Requirement {
+	const name, need = "rabbitmq", "a broker that answers and lets the relay in"
+	topology, err := exchange.Inspect(ctx, cfg.Broker)
+	if err != nil {
+		return []binlog.Requirement{failed(name, need, err)}
+	}
+	list := []binlog.Requirement{met(name, need, fmt.Sprintf("%s %s at %s", topology.Product, topology.Version, exchange.Address(cfg.Broker.URL)))}
+	return append(list, topologyRequirements(cfg, topology)...)
+}
+
+func topologyRequirements(cfg Config, topology exchange.Topology) []binlog.Requirement {
+	r := met("exchange", "x-consistent-hash exchange "+cfg.Broker.Exchange, cfg.Broker.Exchange)
+	switch err := topology.ExchangeErr; {
+	case err == nil:
+	case !topology.Found && cfg.Broker.Partitions > 0:
+		r.Found = "not there yet: relay run declares it"
+	default:
+		r = failed(r.Name, r.Need, err)
+	}
+	list := []binlog.Requirement{r}
+	for _, q := range topology.Queues {
+		found := "not there yet: relay run declares it"
+		if q.Found {
+			found = fmt.Sprintf("%d messages, %d consumers", q.Messages, q.Consumers)
+		}
+		list = append(list, met("queue "+q.Name, "declared by --partitions", found))
+	}
+	return list
+}
+
+func met(name, need, found string) binlog.Requirement {
+	return binlog.Requirement{Name: name, Need: need, Found: found, OK: true}
+}
+
+// failed is a requirement that an error stands for; its text has the way out.
+func failed(name, need string, err error) binlog.Requirement {
+	return binlog.Requirement{Name: name, Need: need, Found: err.Error()}
+}
+
+func printRequirements(list []binlog.Requirement, asJSON bool, out io.Writer) error {
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(list)
+	}
+	for _, r := range list {
+		mark := "ok  "
+		switch {
+		case r.OK:
+		case r.Advice:
+			mark = "hint"
+		default:
+			mark = "FAIL"
+		}
+		if _, err := fmt.Fprintf(out, "%s  %-26s %s\n", mark, r.Name, r.Found); err != nil {
+			return err
+		}
+		if !r.OK && r.Fix != "" {
+			fmt.Fprintf(out, "      need %s; type: %s\n", r.Need, r.Fix)
+		}
+	}
+	return nil
+}

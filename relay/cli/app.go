@@ -1,0 +1,90 @@
+// Package cli is the relay's command line: one file for each command, with
+// its flags and its help. It has no logic of its own: a command reads its
+// flags into a configuration and calls one function of package relay.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	_ "time/tzdata" // --time-zone must work where no zones are installed
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/outboxrelay/relay/relay"
+)
+
+// Run does what args say; args[0] is the program's name. Only the caller
+// exits: relay.ExitCode tells with which code.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	args = hideSecrets(args)
+	return app(stdout, stderr).RunContext(ctx, args)
+}
+
+// Line is an error as the one line that standard error gets.
+func Line(err error) string {
+	text := strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	if strings.HasPrefix(text, "relay: ") {
+		return text
+	}
+	return "relay: " + text
+}
+
+func app(stdout, stderr io.Writer) *cli.App {
+	app := &cli.App{
+		Name:            "relay",
+		Usage:           "carry a MySQL outbox table to RabbitMQ: nothing lost, nothing invented, in order",
+		Version:         relay.Version(),
+		HideVersion:     true, // there is a command for it
+		Writer:          stdout,
+		ErrWriter:       stderr,
+		ExitErrHandler:  func(*cli.Context, error) {},
+		CommandNotFound: nil,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usage("there is no command %q; type: relay help", c.Args().First())
+			}
+			cli.ShowAppHelp(c)
+			return usage("no command was given; to relay: relay run")
+		},
+		Commands: []*cli.Command{
+			runCommand(), resumeCommand(), checkCommand(), statusCommand(), schemaCommand(), versionCommand(),
+		},
+	}
+	app.OnUsageError = onUsageError
+	for _, command := range app.Commands {
+		strict(command)
+	}
+	return app
+}
+
+// strict makes a command refuse what it does not know instead of printing its
+// whole help.
+func strict(command *cli.Command) {
+	command.OnUsageError = onUsageError
+	command.HideHelpCommand = true
+	for _, sub := range command.Subcommands {
+		strict(sub)
+	}
+	if action := command.Action; action != nil {
+		command.Action = func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usage("%q is not wanted here; type: %s --help", c.Args().First(), c.Command.HelpName)
+			}
+			return action(c)
+		}
+	}
+}
+
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	name := c.App.Name
+	if c.Command != nil && c.Command.HelpName != "" {
+		name = c.Command.HelpName
+	}
+	return usage("%v; type: %s --help", err, name)
+}
+
+func usage(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", relay.ErrUsage, fmt.Sprintf(format, args...))
+}

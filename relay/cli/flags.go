@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-isatty"
+	"github.com/rs/zerolog"
+	"github.com/urfave/cli/v2"
+
+	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/exchange"
+	"github.com/outboxrelay/relay/relay"
+	"github.com/outboxrelay/relay/schema"
+)
+
+// env gives an option's variable: --amqp-url is RELAY_AMQP_URL.
+func env(flag string) []string {
+	return []string{"RELAY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
+}
+
+func text(name, value, help string) cli.Flag {
+	return &cli.StringFlag{Name: name, Value: value, Usage: help, EnvVars: env(name)}
+}
+
+func number(name string, value int, help string) cli.Flag {
+	return &cli.IntFlag{Name: name, Value: value, Usage: help, EnvVars: env(name)}
+}
+
+func duration(name string, value time.Duration, help string) cli.Flag {
+	return &cli.DurationFlag{Name: name, Value: value, Usage: help, EnvVars: env(name)}
+}
+
+// placeFlags say where the outbox, the broker and the checkpoint are.
+func placeFlags() []cli.Flag {
+	return []cli.Flag{
+		text("mysql-dsn", "", "source, as relay:PASSWORD@tcp(127.0.0.1:3306)/shop?tls=true"),
+		text("mysql-password-file", "", "file with the password for --mysql-dsn"),
+		text("table", "outbox", "outbox table: db.table, or table in the DSN's database"),
+		text("layout", "auto", "column convention: auto, relay, debezium, eventuate"),
+		text("columns", "", "single columns against the layout, as id=event_id,payload=body"),
+		text("time-zone", "UTC", "zone in which the table's DATETIME columns were written"),
+		text("amqp-url", "", "broker, as amqp://relay:PASSWORD@127.0.0.1:5672/vhost or amqps://"),
+		text("amqp-password-file", "", "file with the password for --amqp-url"),
+		text("exchange", "outbox", "the consistent-hash exchange"),
+		number("partitions", 0, "declare the exchange and so many quorum queues; 0: declare nothing"),
+		&cli.StringFlag{Name: "checkpoint", Usage: "checkpoint file (default: $STATE_DIRECTORY/checkpoint.json, else ./checkpoint.json)", EnvVars: env("checkpoint")},
+		text("log-level", "info", "debug, info, warn, error"),
+		&cli.StringFlag{Name: "log-format", Usage: "json or console (default: console on a terminal, else json)", EnvVars: env("log-format")},
+	}
+}
+
+// runFlags say how to relay.
+func runFlags() []cli.Flag {
+	return append(placeFlags(),
+		&cli.Uint64Flag{Name: "server-id", Usage: "replica id (default: derived from host and checkpoint path, 2^31 and up)", EnvVars: env("server-id")},
+		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
+		number("window", 4096, "events in flight at most"),
+		text("order", "strict", "strict: an event waits for the one before it of its aggregate; pipelined: without that wait"),
+		text("listen", "127.0.0.1:9347", "address of /metrics, /healthz, /readyz; '': off"),
+		duration("drain-timeout", 15*time.Second, "time to settle what is in flight after SIGTERM"),
+		duration("give-up-after", 0, "exit with 75 when a server is away for longer; 0: never"),
+	)
+}
+
+// config reads the flags. Its errors wrap relay.ErrUsage.
+func config(c *cli.Context) (relay.Config, error) {
+	var cfg relay.Config
+	var err error
+	if cfg.Logger, err = logger(c); err != nil {
+		return cfg, err
+	}
+	if cfg.Source, err = source(c); err != nil {
+		return cfg, err
+	}
+	if cfg.Broker, err = broker(c); err != nil {
+		return cfg, err
+	}
+	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
+	cfg.Start, cfg.Order = relay.Backfill, relay.Strict
+	cfg.Listen = c.String("listen")
+	cfg.Window, cfg.DrainTimeout, cfg.GiveUpAfter = c.Int("window"), c.Duration("drain-timeout"), c.Duration("give-up-after")
+	if c.IsSet("window") && (cfg.Window < 1 || cfg.Window > 1<<16) {
+		return cfg, usage("--window %d is not between 1 and 65536", cfg.Window)
+	}
+	if cfg.DrainTimeout < 0 || cfg.GiveUpAfter < 0 {
+		return cfg, usage("--drain-timeout and --give-up-after cannot be negative")
+	}
+	if s := relay.Start(c.String("start")); s != "" {
+		if s != relay.Backfill && s != relay.Latest && s != relay.Earliest {
+			return cfg, usage("--start %q is none of backfill, latest, earliest", s)
+		}
+		cfg.Start = s
+	}
+	if o := relay.Order(c.String("order")); o != "" {
+		if o != relay.Strict && o != relay.Pipelined {
+			return cfg, usage("--order %q is none of strict, pipelined", o)
+		}
+		cfg.Order = o
+	}
+	cfg.Source.ServerID, err = serverID(c, cfg.Checkpoint)
+	return cfg, err
+}
+
+func source(c *cli.Context) (binlog.Config, error) {
+	cfg := binlog.Config{DSN: c.String("mysql-dsn"), Table: c.String("table")}
+	var err error
+	if cfg.DSN == "" {
+		return cfg, usage("--mysql-dsn is missing; type: relay %s --mysql-dsn 'relay:PASSWORD@tcp(127.0.0.1:3306)/shop', or set RELAY_MYSQL_DSN", c.Command.Name)
+	}
+	if cfg.Password, err = secretFile(c, "mysql-password-file"); err != nil {
+		return cfg, err
+	}
+	if cfg.Options.Layout, err = schema.ParseLayout(c.String("layout")); err != nil {
+		return cfg, usage("--layout: %v", err)
+	}
+	if cfg.Options.Columns, err = schema.ParseColumns(c.String("columns")); err != nil {
+		return cfg, usage("--columns: %v", err)
+	}
+	if cfg.Options.Zone, err = time.LoadLocation(c.String("time-zone")); err != nil {
+		return cfg, usage("--time-zone %q is not a zone such as UTC or Europe/Berlin", c.String("time-zone"))
+	}
+	return cfg, nil
+}
+
+func broker(c *cli.Context) (exchange.Config, error) {
+	cfg := exchange.Config{URL: c.String("amqp-url"), Exchange: c.String("exchange"), Partitions: c.Int("partitions")}
+	var err error
+	if cfg.URL == "" {
+		return cfg, usage("--amqp-url is missing; type: relay %s --amqp-url 'amqp://relay:PASSWORD@127.0.0.1:5672/', or set RELAY_AMQP_URL", c.Command.Name)
+	}
+	if cfg.Partitions < 0 || cfg.Partitions > 1024 {
+		return cfg, usage("--partitions %d is not between 0 and 1024", cfg.Partitions)
+	}
+	cfg.Password, err = secretFile(c, "amqp-password-file")
+	return cfg, err
+}
+
+func secretFile(c *cli.Context, flag string) (string, error) {
+	path := c.String(flag)
+	if path == "" {
+		return "", nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", usage("--%s: %v", flag, err)
+	}
+	password := strings.TrimRight(string(content), "\r\n")
+	if password == "" {
+		return "", usage("--%s: %s is empty", flag, path)
+	}
+	return password, nil
+}
+
+// checkpointPath takes the first directory that systemd gives, if it gives
+// one.
+func checkpointPath(path string) string {
+	if path != "" {
+		return path
+	}
+	directory, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	return filepath.Join(directory, "checkpoint.json")
+}
+
+// serverID is stable for one relay on one host, and far from the small
+// numbers that people give to servers.
+func serverID(c *cli.Context, checkpoint string) (uint32, error) {
+	if id := c.Uint64("server-id"); id != 0 || c.IsSet("server-id") {
+		if id == 0 || id > 1<<32-1 {
+			return 0, usage("--server-id %d is not between 1 and 4294967295", id)
+		}
+		return uint32(id), nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return 0, fmt.Errorf("cli: the host has no name, so give --server-id: %w", err)
+	}
+	path, err := filepath.Abs(checkpoint)
+	if err != nil {
+		return 0, fmt.Errorf("cli: no path for %s, so give --server-id: %w", checkpoint, err)
+	}
+	sum := fnv.New32a()
+	io.WriteString(sum, host+"\x00"+path)
+	return sum.Sum32() | 1<<31, nil
+}
+
+func logger(c *cli.Context) (zerolog.Logger, error) {
+	zerolog.TimeFieldFormat = time.RFC3339Nano
+	var level zerolog.Level
+	switch name := c.String("log-level"); name {
+	case "debug", "info", "warn", "error":
+		level, _ = zerolog.ParseLevel(name)
+	default:
+		return zerolog.Logger{}, usage("--log-level %q is none of debug, info, warn, error", name)
+	}
+	out := c.App.ErrWriter
+	terminal := false
+	if file, ok := out.(*os.File); ok {
+		terminal = isatty.IsTerminal(file.Fd())
+	}
+	switch format := c.String("log-format"); format {
+	case "json":
+	case "console":
+		out = zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly, NoColor: !terminal}
+	case "":
+		if terminal {
+			out = zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly}
+		}
+	default:
+		return zerolog.Logger{}, usage("--log-format %q is none of json, console", format)
+	}
+	return zerolog.New(out).Level(level).With().Timestamp().Logger(), nil
+}

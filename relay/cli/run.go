@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/outboxrelay/relay/relay"
+)
+
+func runCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "run",
+		Usage: "follow the outbox and publish its events",
+		Description: `Follows the MySQL binlog from the checkpoint and publishes each row that is
+inserted into the outbox table. SIGTERM or SIGINT stop it: it settles what is
+in flight, saves the checkpoint and exits with 0. A second signal ends it at
+once, which loses nothing: what was in flight is sent again.
+
+Example:
+   relay run --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
+             --amqp-url amqp://relay:pw@127.0.0.1:5672/ --partitions 4`,
+		Flags: runFlags(),
+		Action: func(c *cli.Context) error {
+			cfg, err := config(c)
+			if err != nil {
+				return err
+			}
+			return relay.Run(c.Context, cfg)
+		},
+	}
+}

@@ -1,0 +1,53 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/exchange"
+)
+
+// Start is where a relay without a checkpoint begins.
+type Start string
+
+// The starts.
+const (
+	Backfill Start = "backfill" // the rows in the table, then the log from here
+	Latest   Start = "latest"   // the log from here
+	Earliest Start = "earliest" // all the log that the server still has
+)
+
+// Config is all that a Relay needs to know.
+type Config struct {
+	Source     binlog.Config
+	Broker     exchange.Config
+	Checkpoint string // path of the file
+
+	Start        Start         // Defaults to Backfill.
+	Window       int           // events in flight at most. Defaults to 4096.
+	Order        Order         // Defaults to Strict.
+	DrainTimeout time.Duration // to settle what is in flight at a stop. Defaults to 15 s.
+	GiveUpAfter  time.Duration // of a server being away. Defaults to never (0).
+	Listen       string        // address of metrics and health; empty: none
+
+	Logger zerolog.Logger
+}
+
+func (c *Config) setDefaults() {
+	if c.Start == "" {
+		c.Start = Backfill
+	}
+	if c.Window <= 0 {
+		c.Window = 4096
+	}
+	if c.Order == "" {
+		c.Order = Strict
+	}
+	if c.DrainTimeout <= 0 {
+		c.DrainTimeout = 15 * time.Second
+	}
+	c.Broker.Window = c.Window
+	c.Source.Logger, c.Broker.Logger = c.Logger, c.Logger
+}

@@ -1,0 +1,35 @@
+// Package relay is the loop that carries an outbox from MySQL to RabbitMQ,
+// and every question that needs both sides: check, status, resume.
+//
+// Invariant: the checkpoint on disk never covers a transaction with an event
+// that the broker has not confirmed and routed.
+//
+//	Source.Next ──► session.admit ──► lanes ──► Publisher.Publish
+//	 (transactions)     │                           │
+//	                    ▼                           ▼
+//	                  ledger ◄── session.settle ◄── Receipts
+//	                    │
+//	                    └──► checkpoint.File.Save, on a tick and at the end
+//
+// One goroutine (session.run) owns the ledger, the lanes and the window. The
+// ledger numbers events in commit order and lets its state move over an event
+// only when that one and all before it are settled; in the middle of a
+// transaction the state says how many of its events are settled, so that a
+// crash costs no more than the window and one save interval, however large the
+// transaction is. Lanes hold an event back until the one before it of the same
+// aggregate is confirmed. The window is the back-pressure: beyond it nothing
+// is read.
+//
+// Any error ends the session. Run is the only retry: it waits, and begins
+// again from the file, never from memory.
+//
+// Failures:
+//
+//	the broker returns or nacks an event     the session goes on and sends it again, with longer and longer waits
+//	a link breaks, a server is away          the session ends, another begins (exit 75 after --give-up-after)
+//	an event cannot be relayed               Run ends, exit 65
+//	settings, grants, topology, checkpoint   Run ends, exit 78
+//	the checkpoint cannot be saved           the session ends
+//	SIGTERM                                  reading stops, what is in flight is settled and saved, exit 0
+//	SIGKILL                                  the next start sends again what was not yet saved as settled
+package relay

@@ -1,0 +1,155 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/checkpoint"
+	"github.com/outboxrelay/relay/schema"
+)
+
+// ledger keeps what has been admitted, in commit order, and what of it is
+// settled. Its state is what may stand on disk: it covers an event only when
+// that one and all before it are settled. It is pure, and used by one
+// goroutine.
+type ledger struct {
+	state    checkpoint.State // GTIDSet apart, which is position's text
+	position *binlog.GTIDSet
+	newest   time.Time    // commit time of the newest settled transaction, or creation time in a backfill
+	place    binlog.Place // just behind it
+
+	queue    []*item // admitted and not yet passed by the state
+	sequence int64   // number of the last admitted event
+	skip     int64   // leading events of state.Partial's transaction that are settled already
+	dirty    bool    // the state has moved since it was last saved
+}
+
+// item is an event on its way, or, without an event, the end of a
+// transaction.
+type item struct {
+	event   schema.Event
+	tx      *binlog.Tx
+	end     bool
+	settled bool
+	tries   int // how often the broker has refused it
+}
+
+func newLedger(state checkpoint.State) (*ledger, error) {
+	position, err := binlog.ParseGTIDSet(state.GTIDSet)
+	if err != nil {
+		return nil, err
+	}
+	l := &ledger{state: state, position: position, newest: state.CommittedAt, sequence: state.Sequence}
+	if state.Partial != nil {
+		l.skip = state.Partial.Events
+	}
+	return l, nil
+}
+
+// admit numbers the event i of tx and takes it in; nil when it was settled
+// before the relay last stopped.
+func (l *ledger) admit(tx *binlog.Tx, i int) *item {
+	if l.skip > 0 && l.state.Partial != nil && l.state.Partial.GTID == tx.GTID.String() {
+		l.skip--
+		return nil
+	}
+	l.sequence++
+	it := &item{event: tx.Events[i], tx: tx}
+	it.event.Sequence = l.sequence
+	l.queue = append(l.queue, it)
+	return it
+}
+
+// finish takes in the end of tx when it is the transaction's last part.
+func (l *ledger) finish(tx *binlog.Tx) {
+	if tx.Last {
+		l.queue = append(l.queue, &item{tx: tx, end: true, settled: true})
+		l.advance()
+	}
+}
+
+// settle notes that the broker has confirmed and routed the event.
+func (l *ledger) settle(it *item) {
+	it.settled = true
+	l.advance()
+}
+
+// unsettled tells whether anything admitted is not yet covered by the state.
+func (l *ledger) unsettled() bool { return len(l.queue) > 0 }
+
+func (l *ledger) advance() {
+	n := 0
+	for n < len(l.queue) && l.queue[n].settled {
+		l.cover(l.queue[n])
+		l.queue[n] = nil
+		n++
+	}
+	l.queue = l.queue[n:]
+}
+
+// cover moves the state over the item.
+func (l *ledger) cover(it *item) {
+	l.dirty = true
+	tx := it.tx
+	if !it.end {
+		l.state.Sequence = it.event.Sequence
+		l.partly(tx)
+		return
+	}
+	l.place = tx.Place
+	if !tx.CommittedAt.IsZero() {
+		l.newest = tx.CommittedAt
+	}
+	if tx.GTID.IsZero() {
+		l.backfilled(tx)
+		return
+	}
+	l.state.CommittedAt = tx.CommittedAt
+	l.position.Add(tx.GTID)
+	if !tx.Prepared.IsZero() {
+		l.position.Add(tx.Prepared)
+	}
+	if l.state.Partial != nil && l.state.Partial.GTID == tx.GTID.String() {
+		l.state.Partial = nil
+	}
+}
+
+// partly counts one more settled event of a transaction.
+func (l *ledger) partly(tx *binlog.Tx) {
+	if tx.GTID.IsZero() {
+		return
+	}
+	gtid := tx.GTID.String()
+	if l.state.Partial == nil || l.state.Partial.GTID != gtid {
+		l.state.Partial = &checkpoint.Partial{GTID: gtid}
+	}
+	l.state.Partial.Events++
+}
+
+// backfilled moves the place in the table; a transaction without a cursor is
+// the end of the backfill.
+func (l *ledger) backfilled(tx *binlog.Tx) {
+	if l.state.Backfill == nil {
+		return
+	}
+	if tx.Cursor == "" {
+		l.state.Backfill = nil
+		return
+	}
+	l.state.Backfill.After = tx.Cursor
+}
+
+// snapshot is the state as it may be saved, sharing nothing with the ledger.
+func (l *ledger) snapshot() checkpoint.State {
+	s := l.state
+	s.GTIDSet = l.position.String()
+	if s.Partial != nil {
+		p := *s.Partial
+		s.Partial = &p
+	}
+	if s.Backfill != nil {
+		b := *s.Backfill
+		s.Backfill = &b
+	}
+	return s
+}

@@ -1,0 +1,272 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/rs/zerolog"
+
+	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/checkpoint"
+	"github.com/outboxrelay/relay/exchange"
+	"github.com/outboxrelay/relay/schema"
+)
+
+// measureInterval is the time between two looks at the server's log files.
+const measureInterval = 5 * time.Second
+
+// Relay carries an outbox to the broker.
+type Relay struct {
+	cfg   Config
+	log   zerolog.Logger
+	file  *checkpoint.File
+	board *board
+}
+
+// Run relays until ctx ends, then settles what is in flight, saves the
+// checkpoint and returns nil. It is the only retry in the program: a session
+// that ends with an error which may pass is followed by another one, which
+// begins again from the file. It returns an error that will not pass;
+// ExitCode sorts it. No other relay may use the checkpoint at the same time.
+func Run(ctx context.Context, cfg Config) error {
+	cfg.setDefaults()
+	if _, _, _, err := cfg.Source.Parse(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	file, err := checkpoint.Open(cfg.Checkpoint)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return run(ctx, cfg, file)
+}
+
+// run is Run with the checkpoint open.
+func run(ctx context.Context, cfg Config, file *checkpoint.File) error {
+	r := &Relay{cfg: cfg, log: cfg.Logger, file: file}
+	r.board = newBoard(func() time.Time {
+		state, _ := file.State()
+		return state.SavedAt
+	})
+	if cfg.Listen != "" {
+		stop, err := r.board.serve(cfg.Listen)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	return r.retry(ctx)
+}
+
+func (r *Relay) retry(ctx context.Context) error {
+	waits := backoff.NewExponentialBackOff()
+	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 15*time.Second
+	var since time.Time // of the trouble; zero: none
+	for {
+		began, err := r.session(ctx)
+		if err == nil || (ctx.Err() != nil && lasting(err) == 0) {
+			r.log.Info().Msg("stopped")
+			return nil
+		}
+		if lasting(err) != 0 {
+			return err
+		}
+		if began { // it had relayed: this is a new trouble
+			since = time.Time{}
+			waits.Reset()
+		}
+		if since.IsZero() {
+			since = time.Now()
+		}
+		if limit := r.cfg.GiveUpAfter; limit > 0 && time.Since(since) > limit {
+			return fmt.Errorf("%w after %s: %w", ErrUnavailable, limit, err)
+		}
+		wait := waits.NextBackOff()
+		r.board.failed(err)
+		r.log.Warn().Err(err).Dur("wait", wait).Msg("session ended, another one begins after a wait")
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			r.log.Info().Msg("stopped")
+			return nil
+		}
+		if err := r.file.Reload(); err != nil {
+			return err
+		}
+	}
+}
+
+// session connects both sides and relays once. began tells whether it came so
+// far as to relay.
+func (r *Relay) session(ctx context.Context) (began bool, err error) {
+	server, table, err := r.connect(ctx)
+	if err != nil {
+		r.board.reconnects.WithLabelValues("source").Inc()
+		return false, err
+	}
+	defer server.Close()
+	r.board.connected(true, false)
+	broker, err := exchange.Dial(ctx, r.cfg.Broker)
+	if err != nil {
+		r.board.reconnects.WithLabelValues("broker").Inc()
+		return false, err
+	}
+	defer broker.Close()
+	source, ledger, err := r.begin(ctx, server, table)
+	if err != nil {
+		r.board.reconnects.WithLabelValues("source").Inc()
+		return false, err
+	}
+	defer source.Close()
+	r.board.connected(true, true)
+	r.log.Info().Str("table", table.String()).Str("layout", string(table.Layout)).Str("server", server.UUID).
+		Str("position", ledger.state.GTIDSet).Int64("sequence", ledger.sequence).Bool("backfill", ledger.state.Backfill != nil).
+		Msg("following")
+
+	measuring, stop := context.WithCancel(ctx)
+	measured := make(chan struct{})
+	go func() {
+		defer close(measured)
+		r.measure(measuring, server)
+	}()
+	defer func() {
+		stop()
+		<-measured
+	}()
+	s := &session{
+		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,
+		window: r.cfg.Window, drain: r.cfg.DrainTimeout, board: r.board, log: r.log,
+	}
+	s.show(true)
+	err = s.run(ctx)
+	if err != nil {
+		side := "source"
+		if broker.Err() != nil {
+			side = "broker"
+		}
+		r.board.reconnects.WithLabelValues(side).Inc()
+	}
+	return true, err
+}
+
+// connect opens the server and refuses one that cannot be followed.
+func (r *Relay) connect(ctx context.Context) (*binlog.Server, *schema.Table, error) {
+	server, err := binlog.Open(ctx, r.cfg.Source)
+	if err != nil {
+		return nil, nil, err
+	}
+	table, requirements, err := server.Check(ctx)
+	for _, requirement := range requirements {
+		if err == nil {
+			err = requirement.Err()
+		}
+	}
+	if err != nil {
+		server.Close()
+		return nil, nil, err
+	}
+	return server, table, nil
+}
+
+// begin opens the source at the checkpoint's place, or makes the first
+// checkpoint.
+func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.Table) (*outbox, *ledger, error) {
+	state, exists := r.file.State()
+	var snapshot *binlog.Backfill
+	var err error
+	if !exists {
+		state, snapshot, err = r.first(ctx, server, table)
+	} else {
+		err = r.fits(ctx, state, server, table)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	state.ServerUUID = server.UUID
+	source, err := openOutbox(ctx, server, table, state, snapshot)
+	if err != nil {
+		return nil, nil, err
+	}
+	ledger, err := newLedger(state)
+	if err != nil {
+		source.Close()
+		return nil, nil, err
+	}
+	return source, ledger, nil
+}
+
+// first makes the checkpoint of a relay that has none, and saves it before
+// anything is sent: from here on its place is known.
+func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.Table) (checkpoint.State, *binlog.Backfill, error) {
+	state := checkpoint.State{Flavor: "mysql", ServerUUID: server.UUID, Table: table.String()}
+	ask := server.Executed
+	if r.cfg.Start == Earliest {
+		ask = server.Purged
+	}
+	position, err := ask(ctx)
+	if err != nil {
+		return state, nil, err
+	}
+	state.GTIDSet = position.String()
+	var snapshot *binlog.Backfill
+	if r.cfg.Start == Backfill {
+		if snapshot, err = server.Backfill(ctx, table, "", ""); err != nil {
+			return state, nil, err
+		}
+		if snapshot.Until != "" {
+			state.Backfill = &checkpoint.Backfill{Until: snapshot.Until, SnapshotAt: snapshot.SnapshotAt}
+		}
+	}
+	if err := r.file.Save(state); err != nil {
+		if snapshot != nil {
+			snapshot.Close()
+		}
+		return state, nil, err
+	}
+	r.log.Info().Str("start", string(r.cfg.Start)).Str("position", state.GTIDSet).Str("checkpoint", r.file.Path()).Msg("first checkpoint made")
+	return state, snapshot, nil
+}
+
+// fits refuses a checkpoint that is not of this outbox on this server.
+func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog.Server, table *schema.Table) error {
+	if err := sameTable(r.file.Path(), state, table.String()); err != nil {
+		return err
+	}
+	position, err := binlog.ParseGTIDSet(state.GTIDSet)
+	if err != nil {
+		return err
+	}
+	return server.CheckPosition(ctx, position)
+}
+
+func sameTable(path string, state checkpoint.State, table string) error {
+	if state.Table != table {
+		return fmt.Errorf("%w: %s is of table %s, and this relay is for %s; give another --checkpoint, or move that file away", ErrForeign, path, state.Table, table)
+	}
+	if state.Flavor != "mysql" {
+		return fmt.Errorf("%w: %s holds the position of a %s server, and this relay reads MySQL; give another --checkpoint", ErrForeign, path, state.Flavor)
+	}
+	return nil
+}
+
+// measure looks at the server's log files now and then.
+func (r *Relay) measure(ctx context.Context, server *binlog.Server) {
+	ticker := time.NewTicker(measureInterval)
+	defer ticker.Stop()
+	for {
+		retention, err := server.Retention(ctx)
+		if err == nil {
+			var behind int64
+			if behind, err = server.Behind(ctx, r.board.place()); err == nil {
+				r.board.measured(behind, retention)
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/checkpoint"
+	"github.com/outboxrelay/relay/exchange"
+	"github.com/outboxrelay/relay/schema"
+)
+
+const (
+	saveInterval = 250 * time.Millisecond // between saves of the checkpoint
+	firstRetry   = 100 * time.Millisecond // before a refused event is sent again
+	lastRetry    = 10 * time.Second       // the longest such wait
+)
+
+// Publisher sends events to the broker. *exchange.Publisher is documented
+// with the rules that it keeps.
+type Publisher interface {
+	Publish(ev *schema.Event)
+	Receipts() <-chan exchange.Receipt
+	Err() error
+	Blocked() (reason string, blocked bool)
+}
+
+// session is one try at relaying: it ends with its first error. One goroutine,
+// that of run, owns everything in it; beside it a reader fetches transactions
+// and a saver writes the checkpoint.
+type session struct {
+	ledger *ledger
+	lanes  *lanes
+	file   *checkpoint.File
+	source Source
+	broker Publisher
+	window int
+	drain  time.Duration
+	board  *board
+	log    zerolog.Logger
+
+	current     *binlog.Tx // being admitted
+	next        int        // its next event
+	outstanding int        // events admitted and not settled: at most window
+	published   []*item    // in the order of Publish, which is that of receipts
+	refused     []retry    // to be sent again
+	saved       chan error // from the saver; nil: none is at work
+}
+
+// retry is an event that the broker refused.
+type retry struct {
+	item *item
+	at   time.Time
+	why  error
+}
+
+// fetched is what the reader hands over.
+type fetched struct {
+	tx  *binlog.Tx
+	err error
+}
+
+// run relays until ctx ends, and then settles what is in flight; or until an
+// error, and then does the same as far as it can. What is settled is saved
+// before it returns.
+func (s *session) run(ctx context.Context) error {
+	reading, stopReading := context.WithCancel(context.WithoutCancel(ctx))
+	transactions, readerDone := s.read(reading)
+	defer func() {
+		stopReading()
+		<-readerDone
+	}()
+	tick := time.NewTicker(saveInterval)
+	defer tick.Stop()
+
+	var cause error               // why the session ends; nil: it was told to stop
+	var deadline <-chan time.Time // of the drain; nil: not draining
+	stop := func(because error) { // stop reading, settle what is in flight
+		if deadline == nil {
+			cause, deadline = because, time.After(s.drain)
+			s.current = nil
+			stopReading()
+		}
+	}
+	stopping := ctx.Done()
+	for deadline == nil || s.outstanding > 0 {
+		s.admit()
+		var incoming <-chan fetched
+		if s.current == nil && deadline == nil {
+			incoming = transactions
+		}
+		select {
+		case got := <-incoming:
+			if got.err != nil {
+				stop(got.err)
+				continue
+			}
+			s.current, s.next = got.tx, 0
+		case receipt, ok := <-s.broker.Receipts():
+			if !ok {
+				return s.leave(s.undrained(ctx, errors.Join(cause, s.broker.Err())))
+			}
+			if err := s.settle(receipt); err != nil {
+				return s.leave(err)
+			}
+		case now := <-tick.C:
+			s.again(now)
+			s.save()
+			s.show(deadline == nil)
+		case err := <-s.saved:
+			s.saved = nil
+			if err != nil {
+				return err
+			}
+		case <-stopping:
+			stopping = nil
+			s.log.Info().Int("in_flight", s.outstanding).Msg("stopping: settling what is in flight")
+			stop(nil)
+		case <-deadline:
+			return s.leave(s.undrained(ctx, errors.Join(cause, fmt.Errorf("relay: the broker took longer than the drain timeout of %s", s.drain))))
+		}
+	}
+	return s.leave(cause)
+}
+
+// undrained is the end of a session with events in flight. To a relay that
+// was told to stop it is a failure; another one begins again from the file.
+func (s *session) undrained(ctx context.Context, cause error) error {
+	if ctx.Err() == nil || s.outstanding == 0 {
+		return cause
+	}
+	return fmt.Errorf("%w: stopped with %d events in flight that were not confirmed, which are sent again at the next start: %w", ErrUnavailable, s.outstanding, cause)
+}
+
+// read fetches transactions ahead of the session until reading ends.
+func (s *session) read(reading context.Context) (<-chan fetched, <-chan struct{}) {
+	transactions, done := make(chan fetched), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			tx, err := s.source.Next(reading)
+			select {
+			case transactions <- fetched{tx, err}:
+			case <-reading.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return transactions, done
+}
+
+// admit takes in the current transaction's events as far as the window lets
+// it.
+func (s *session) admit() {
+	for s.current != nil {
+		if s.next == len(s.current.Events) {
+			s.ledger.finish(s.current)
+			s.board.transaction(s.current)
+			s.current = nil
+			return
+		}
+		if s.outstanding == s.window {
+			return
+		}
+		it := s.ledger.admit(s.current, s.next)
+		s.next++
+		if it == nil {
+			continue
+		}
+		s.outstanding++
+		if s.lanes.enter(it) {
+			s.publish(it)
+		}
+	}
+}
+
+func (s *session) publish(it *item) {
+	s.published = append(s.published, it)
+	s.broker.Publish(&it.event)
+	s.board.published.Inc()
+}
+
+// settle takes a receipt in.
+func (s *session) settle(receipt exchange.Receipt) error {
+	it := s.published[0]
+	s.published = s.published[1:]
+	if receipt.Event != &it.event {
+		return fmt.Errorf("relay: a receipt for event %s where that for %s was due; this is a fault in the relay, please report it", receipt.Event.ID, it.event.ID)
+	}
+	var bad *schema.BadEventError
+	switch {
+	case receipt.Err == nil:
+		s.outstanding--
+		s.ledger.settle(it)
+		s.board.confirm(it)
+		if next := s.lanes.leave(it); next != nil {
+			s.publish(next)
+		}
+	case errors.As(receipt.Err, &bad):
+		return receipt.Err
+	default:
+		s.refuse(it, receipt.Err)
+	}
+	return nil
+}
+
+// refuse keeps an event that the broker has returned or nacked, to be sent
+// again: it was not delivered, and nothing of its aggregate may pass it.
+func (s *session) refuse(it *item, why error) {
+	wait := min(firstRetry<<min(it.tries, 10), lastRetry)
+	it.tries++
+	if len(s.refused) == 0 && it.tries == 1 {
+		s.log.Warn().Err(why).Str("id", it.event.ID).Str("gtid", it.event.GTID).Msg("the broker refuses events: they are sent again until it takes them")
+	}
+	s.refused = append(s.refused, retry{it, time.Now().Add(wait), why})
+	s.board.refuse(why)
+}
+
+// again sends the refused events whose time has come.
+func (s *session) again(now time.Time) {
+	later := s.refused[:0]
+	for _, r := range s.refused {
+		if r.at.After(now) {
+			later = append(later, r)
+			continue
+		}
+		s.publish(r.item)
+	}
+	s.refused = later
+}
+
+// save writes the state in the background when it has moved.
+func (s *session) save() {
+	if !s.ledger.dirty || s.saved != nil {
+		return
+	}
+	s.ledger.dirty = false
+	state, saved := s.ledger.snapshot(), make(chan error, 1)
+	s.saved = saved
+	go func() { saved <- s.file.Save(state) }()
+}
+
+// leave saves what is settled, once and for good, and returns why the session
+// ends.
+func (s *session) leave(cause error) error {
+	if s.saved != nil {
+		if err := <-s.saved; err != nil {
+			return errors.Join(cause, err)
+		}
+		s.saved = nil
+	}
+	if s.ledger.dirty {
+		if err := s.file.Save(s.ledger.snapshot()); err != nil {
+			return errors.Join(cause, err)
+		}
+		s.ledger.dirty = false
+	}
+	s.show(false)
+	return cause
+}
+
+// show puts the session's state where metrics and health see it.
+func (s *session) show(following bool) {
+	reason := ""
+	text, blocked := s.broker.Blocked()
+	if blocked {
+		reason = "the broker blocks publishing: " + text
+	} else if len(s.refused) > 0 {
+		reason = "the broker refuses events: " + s.refused[0].why.Error()
+	}
+	s.board.show(snapshot{
+		following: following,
+		blocked:   blocked,
+		reason:    reason,
+		inFlight:  s.outstanding,
+		caughtUp:  !s.ledger.unsettled() && s.current == nil,
+		newest:    s.ledger.newest,
+		place:     s.ledger.place,
+	})
+}

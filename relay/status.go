@@ -1,0 +1,190 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/checkpoint"
+	"github.com/outboxrelay/relay/exchange"
+)
+
+// Report is what Status prints.
+type Report struct {
+	Checkpoint string            `json:"checkpoint"` // path
+	State      *checkpoint.State `json:"state,omitempty"`
+	Source     SourceReport      `json:"source"`
+	Broker     BrokerReport      `json:"broker"`
+}
+
+// SourceReport is how the checkpoint stands to the server's history.
+type SourceReport struct {
+	Address         string  `json:"address"`
+	Error           string  `json:"error,omitempty"`
+	Executed        string  `json:"gtid_executed,omitempty"`
+	Behind          int64   `json:"transactions_behind"` // executed and not covered by the checkpoint
+	Missing         string  `json:"behind,omitempty"`    // which
+	LagSeconds      float64 `json:"lag_seconds"`         // now minus committed_at; 0 when nothing is behind
+	RunwaySeconds   float64 `json:"runway_seconds"`      // until the server may purge the place; -1: never
+	PositionProblem string  `json:"position_problem,omitempty"`
+}
+
+// BrokerReport is what the broker holds.
+type BrokerReport struct {
+	Address  string           `json:"address"`
+	Error    string           `json:"error,omitempty"`
+	Exchange string           `json:"exchange"`
+	Queues   []exchange.Queue `json:"queues,omitempty"`
+}
+
+// Status prints where the relay stands, from the checkpoint file and the
+// servers, whether or not one runs. The error wraps ErrDifferences when the
+// position cannot be followed any more, and ErrUnavailable when a server does
+// not answer.
+func Status(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
+	cfg.setDefaults()
+	if _, _, _, err := cfg.Source.Parse(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	report := Report{Checkpoint: cfg.Checkpoint}
+	position, err := report.readCheckpoint(cfg.Checkpoint)
+	if err != nil {
+		return err
+	}
+	sourceErr := report.askSource(ctx, cfg.Source, position)
+	brokerErr := report.askBroker(ctx, cfg.Broker)
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(report)
+	} else {
+		report.print(out)
+	}
+	switch {
+	case err != nil:
+		return err
+	case sourceErr != nil:
+		return unavailable(sourceErr)
+	case brokerErr != nil:
+		return unavailable(brokerErr)
+	case report.Source.PositionProblem != "":
+		return fmt.Errorf("%w: %s", ErrDifferences, report.Source.PositionProblem)
+	}
+	return nil
+}
+
+// readCheckpoint returns the position; nil where there is no checkpoint yet.
+func (r *Report) readCheckpoint(path string) (*binlog.GTIDSet, error) {
+	state, err := checkpoint.Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.State = &state
+	return binlog.ParseGTIDSet(state.GTIDSet)
+}
+
+func (r *Report) askSource(ctx context.Context, cfg binlog.Config, position *binlog.GTIDSet) (err error) {
+	defer func() {
+		if err != nil {
+			r.Source.Error = err.Error()
+		}
+	}()
+	server, err := binlog.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	r.Source.Address = server.Address()
+	executed, err := server.Executed(ctx)
+	if err != nil {
+		return err
+	}
+	r.Source.Executed = executed.String()
+	if position == nil {
+		return nil
+	}
+	behind, err := server.Subtract(ctx, executed, position)
+	if err != nil {
+		return err
+	}
+	r.Source.Behind, r.Source.Missing = behind.Count(), behind.String()
+	if !behind.IsEmpty() && !r.State.CommittedAt.IsZero() {
+		r.Source.LagSeconds = time.Since(r.State.CommittedAt).Seconds()
+	}
+	retention, err := server.Retention(ctx)
+	if err != nil {
+		return err
+	}
+	if r.Source.RunwaySeconds = -1; retention > 0 {
+		r.Source.RunwaySeconds = retention.Seconds() - r.Source.LagSeconds
+	}
+	err = server.CheckPosition(ctx, position)
+	if errors.Is(err, binlog.ErrPurged) || errors.Is(err, binlog.ErrDiverged) {
+		r.Source.PositionProblem = err.Error()
+		return nil
+	}
+	return err
+}
+
+func (r *Report) askBroker(ctx context.Context, cfg exchange.Config) error {
+	r.Broker.Address, r.Broker.Exchange = exchange.Address(cfg.URL), cfg.Exchange
+	topology, err := exchange.Inspect(ctx, cfg)
+	if err == nil {
+		err = topology.ExchangeErr
+	}
+	if err != nil {
+		r.Broker.Error = err.Error()
+		return err
+	}
+	r.Broker.Queues = topology.Queues
+	return nil
+}
+
+func (r *Report) print(out io.Writer) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(out, "%-12s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	if s := r.State; s != nil {
+		line("checkpoint", "%s, saved %s ago", r.Checkpoint, time.Since(s.SavedAt).Round(time.Second))
+		line("table", "%s", s.Table)
+		line("position", "%s", s.GTIDSet)
+		line("sequence", "%d", s.Sequence)
+		if s.Partial != nil {
+			line("partial", "%d events of %s", s.Partial.Events, s.Partial.GTID)
+		}
+		if s.Backfill != nil {
+			line("backfill", "at %s of %s", s.Backfill.After, s.Backfill.Until)
+		}
+	} else {
+		line("checkpoint", "%s: none yet", r.Checkpoint)
+	}
+	if r.Source.Error != "" {
+		line("source", "%s", r.Source.Error)
+	} else {
+		line("source", "MySQL at %s, executed %s", r.Source.Address, r.Source.Executed)
+	}
+	if r.State != nil && r.Source.Error == "" {
+		line("behind", "%d transactions, %.1f s", r.Source.Behind, r.Source.LagSeconds)
+		if r.Source.RunwaySeconds < 0 {
+			line("runway", "the server keeps its log for ever")
+		} else {
+			line("runway", "%s until the server may purge the place", time.Duration(r.Source.RunwaySeconds*float64(time.Second)).Round(time.Second))
+		}
+	}
+	if r.Broker.Error != "" {
+		line("broker", "%s", r.Broker.Error)
+	} else {
+		line("broker", "RabbitMQ at %s, exchange %s", r.Broker.Address, r.Broker.Exchange)
+	}
+	for _, q := range r.Broker.Queues {
+		line("queue", "%s: %d messages ready, %d consumers", q.Name, q.Messages, q.Consumers)
+	}
+}
