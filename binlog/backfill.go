@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,16 +16,15 @@ import (
 )
 
 // Backfill reads the rows that were in the table before the relay began to
-// follow. It reads one snapshot, in the order of an integer id, else of
-// created_at and id: the table does not tell the order in which transactions
-// were committed. Rows whose status is published are left out. It is used by
-// one goroutine.
+// follow: those, exactly, that transactions of the position inserted, that are
+// still there and whose status is not published. It reads one snapshot, in the
+// order of an integer id, else of created_at and id: the table does not tell
+// the order in which transactions were committed. It is used by one goroutine.
 type Backfill struct {
-	// SnapshotAt is the server's time just after the snapshot was taken:
-	// what was committed later is not in it.
-	SnapshotAt time.Time
 	// Until is the cursor of the last row; empty: there are no rows.
 	Until string
+	// SnapshotAt is the server's time just after the snapshot was taken.
+	SnapshotAt time.Time
 
 	server *Server
 	table  *schema.Table
@@ -32,23 +32,24 @@ type Backfill struct {
 	rows   *sql.Rows
 	roles  []schema.Role // of the selected columns
 	cells  []sql.RawBytes
-	keys   []schema.Role // by which the rows are ordered
+	keys   []schema.Role   // by which the rows are ordered
+	late   map[string]bool // ids of rows that were inserted after the position
 }
 
 // cursor is a row's place in the order, as text, in the order of keys.
 type cursor []string
 
 // Backfill opens a snapshot and reads the rows behind the cursor after, up to
-// the cursor until; empty cursors mean the first row and the last. Read
-// Executed before, and follow from there: rows in both are then seen twice,
-// and none is missed.
-func (s *Server) Backfill(ctx context.Context, table *schema.Table, after, until string) (*Backfill, error) {
+// the cursor until; empty cursors mean the first row and the last. The position
+// is what Executed told before: rows of later transactions, which the stream
+// from there brings, are left out, also when a later snapshot has more of them.
+func (s *Server) Backfill(ctx context.Context, table *schema.Table, position *GTIDSet, after, until string) (*Backfill, error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return nil, s.explain(err)
 	}
 	b := &Backfill{server: s, table: table, conn: conn, keys: keys(table)}
-	if err := b.open(ctx, after, until); err != nil {
+	if err := b.open(ctx, position, after, until); err != nil {
 		b.Close()
 		return nil, err
 	}
@@ -65,7 +66,7 @@ func keys(table *schema.Table) []schema.Role {
 	return []schema.Role{schema.RoleCreatedAt, schema.RoleID}
 }
 
-func (b *Backfill) open(ctx context.Context, after, until string) error {
+func (b *Backfill) open(ctx context.Context, position *GTIDSet, after, until string) error {
 	for _, statement := range []string{
 		"SET SESSION net_write_timeout = 86400", // a broker that is away must not cost the snapshot
 		"SET SESSION time_zone = '+00:00'",
@@ -89,6 +90,10 @@ func (b *Backfill) open(ctx context.Context, after, until string) error {
 		if b.Until, err = b.last(ctx); err != nil || b.Until == "" {
 			return err
 		}
+	}
+	var err error
+	if b.late, err = b.latecomers(ctx, position); err != nil {
+		return err
 	}
 	return b.query(ctx, after)
 }
@@ -197,25 +202,34 @@ func (b *Backfill) bound(text, strict, loose string) (condition string, args []a
 
 // Next returns one row as a transaction of its own; io.EOF after the last.
 func (b *Backfill) Next(ctx context.Context) (*Tx, error) {
-	if b.rows == nil {
-		return nil, io.EOF
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if !b.rows.Next() {
-		err := b.rows.Err()
-		b.rows.Close()
-		b.rows = nil
-		if err != nil {
-			return nil, b.server.explain(err)
+	for b.rows != nil {
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
-		return nil, io.EOF
+		if !b.rows.Next() {
+			err := b.rows.Err()
+			b.rows.Close()
+			b.rows = nil
+			if err != nil {
+				return nil, b.server.explain(err)
+			}
+			break
+		}
+		tx, err := b.row()
+		if err != nil || !b.late[tx.Events[0].ID] {
+			return tx, err
+		}
 	}
+	return nil, io.EOF
+}
+
+// row reads the current row.
+func (b *Backfill) row() (*Tx, error) {
 	if err := b.rows.Scan(pointers(b.cells)...); err != nil {
 		return nil, b.server.explain(err)
 	}
 	var row schema.Values
+	var at []sql.RawBytes
 	for i, r := range b.roles {
 		v := schema.Value{Present: true, Null: b.cells[i] == nil}
 		column, _ := b.table.Column(r)
@@ -231,17 +245,12 @@ func (b *Backfill) Next(ctx context.Context) (*Tx, error) {
 		}
 		row[r] = v
 	}
+	for _, key := range b.keys {
+		at = append(at, b.cells[slices.Index(b.roles, key)])
+	}
 	event, err := b.table.Event(&row, schema.Origin{CommittedAt: b.SnapshotAt})
 	if err != nil {
 		return nil, err
-	}
-	at := make([]sql.RawBytes, 0, len(b.keys))
-	for _, key := range b.keys {
-		for i, r := range b.roles {
-			if r == key {
-				at = append(at, b.cells[i])
-			}
-		}
 	}
 	return &Tx{Events: []schema.Event{event}, CommittedAt: event.CreatedAt, Last: true, Cursor: b.cursor(at)}, nil
 }
@@ -261,22 +270,6 @@ func (b *Backfill) time(column schema.Column, text string) (time.Time, error) {
 		return time.Time{}, &schema.BadEventError{Reason: fmt.Sprintf("column %s: %q is not a time", column.Name, text)}
 	}
 	return t.UTC(), nil
-}
-
-// Has tells whether the snapshot has the row with the event's id. It may be
-// called when Next has returned io.EOF.
-func (b *Backfill) Has(ctx context.Context, id string) (bool, error) {
-	column, _ := b.table.Column(schema.RoleID)
-	value, err := schema.ParseID(column, id)
-	if err != nil {
-		return false, err
-	}
-	var n int
-	err = b.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+b.from()+" WHERE "+b.name(schema.RoleID)+" = ?", value).Scan(&n)
-	if err != nil {
-		return false, b.server.explain(err)
-	}
-	return n > 0, nil
 }
 
 // Close ends the snapshot.

@@ -10,8 +10,11 @@ import (
 // that is too large to be held. A transaction that wrote nothing to the
 // outbox has no events; it moves the position all the same.
 type Tx struct {
-	GTID     GTID
-	Prepared GTID // of the XA PREPARE that this XA COMMIT or ROLLBACK decides; else zero
+	GTID GTID
+	// Prepared is of the XA PREPARE that this XA COMMIT or ROLLBACK decides.
+	// With a zero GTID it is one that is not decided yet: such a transaction
+	// has no events and does not move the position.
+	Prepared GTID
 
 	CommittedAt time.Time // on the server, with microseconds
 	Events      []schema.Event
@@ -21,6 +24,8 @@ type Tx struct {
 	// Cursor tells the place in the table that a backfill has reached; empty
 	// for what comes from the log.
 	Cursor string
+	// Exhausted stands for the end of a backfill.
+	Exhausted bool
 }
 
 // Place is a place in the server's log files.

@@ -126,17 +126,14 @@ func (l *ledger) partly(tx *binlog.Tx) {
 	l.state.Partial.Events++
 }
 
-// backfilled moves the place in the table; a transaction without a cursor is
-// the end of the backfill.
+// backfilled moves the place in the table.
 func (l *ledger) backfilled(tx *binlog.Tx) {
-	if l.state.Backfill == nil {
-		return
-	}
-	if tx.Cursor == "" {
+	switch {
+	case tx.Exhausted:
 		l.state.Backfill = nil
-		return
+	case tx.Cursor != "" && l.state.Backfill != nil:
+		l.state.Backfill.After = tx.Cursor
 	}
-	l.state.Backfill.After = tx.Cursor
 }
 
 // snapshot is the state as it may be saved, sharing nothing with the ledger.

@@ -212,7 +212,7 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 	state.GTIDSet = position.String()
 	var snapshot *binlog.Backfill
 	if r.cfg.Start == Backfill {
-		if snapshot, err = server.Backfill(ctx, table, "", ""); err != nil {
+		if snapshot, err = server.Backfill(ctx, table, position, "", ""); err != nil {
 			return state, nil, err
 		}
 		if snapshot.Until != "" {

@@ -1,0 +1,92 @@
+package binlog
+
+import (
+	"context"
+	"encoding/json"
+	"math/big"
+	"time"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+// latecomers reads the log from the position to its end and returns the ids
+// of outbox rows in it that could stand among the backfill's: the snapshot may
+// have seen them, and the stream brings them.
+//
+// A transaction can be seen by a snapshot a moment before its GTID is in
+// gtid_executed, so what the server has executed is asked for again after each
+// reading, until nothing new is there.
+func (b *Backfill) latecomers(ctx context.Context, position *GTIDSet) (map[string]bool, error) {
+	late := map[string]bool{}
+	seen := position.Clone()
+	var stream *Stream
+	defer func() {
+		if stream != nil {
+			stream.Close()
+		}
+	}()
+	for quiet := 0; quiet < 2; {
+		executed, err := b.server.Executed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if seen.Contains(executed) {
+			quiet++
+			continue
+		}
+		if stream == nil {
+			if stream, err = b.server.Follow(ctx, position, b.table); err != nil {
+				return nil, err
+			}
+		}
+		done := false
+		for !done && !seen.Contains(executed) {
+			tx, err := stream.Next(ctx)
+			if err != nil {
+				return nil, err
+			}
+			for i := range tx.Events {
+				if b.covers(&tx.Events[i]) {
+					late[tx.Events[i].ID] = true
+				}
+			}
+			done = tx.passed(seen, b.SnapshotAt)
+		}
+		if done {
+			break
+		}
+	}
+	return late, nil
+}
+
+// passed adds tx to the set, and tells whether it was committed after at.
+func (tx *Tx) passed(seen *GTIDSet, at time.Time) bool {
+	if !tx.Last {
+		return false
+	}
+	for _, gtid := range []GTID{tx.GTID, tx.Prepared} {
+		if !gtid.IsZero() {
+			seen.Add(gtid)
+		}
+	}
+	return tx.CommittedAt.After(at)
+}
+
+// covers tells whether the event's row could stand at or before Until.
+func (b *Backfill) covers(e *schema.Event) bool {
+	var until cursor
+	if json.Unmarshal([]byte(b.Until), &until) != nil {
+		return true
+	}
+	column, _ := b.table.Column(b.keys[0])
+	switch column.Kind {
+	case schema.Integer:
+		id, ok := new(big.Int).SetString(e.ID, 10)
+		last, known := new(big.Int).SetString(until[0], 10)
+		return !ok || !known || id.Cmp(last) <= 0
+	case schema.Time:
+		last, err := b.time(column, until[0])
+		return err != nil || !e.CreatedAt.After(last)
+	}
+	return true
+}
