@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"errors"
 
 	"github.com/outboxrelay/relay/binlog"
@@ -85,7 +84,7 @@ func lasting(err error) int {
 // ExitCode is the process's exit code for what a command returned. Under
 // systemd 64, 65 and 78 are not worth a restart.
 func ExitCode(err error) int {
-	if err == nil || errors.Is(err, context.Canceled) {
+	if err == nil {
 		return ExitOK
 	}
 	if code := lasting(err); code != 0 {

@@ -18,10 +18,12 @@ type ledger struct {
 	newest   time.Time    // commit time of the newest settled transaction, or creation time in a backfill
 	place    binlog.Place // just behind it
 
-	queue    []*item // admitted and not yet passed by the state
-	sequence int64   // number of the last admitted event
-	skip     int64   // leading events of state.Partial's transaction that are settled already
-	dirty    bool    // the state has moved since it was last saved
+	queue    []*item            // admitted and not yet passed by the state
+	sequence int64              // number of the last admitted event
+	resumed  checkpoint.Partial // what was settled in part when the relay last stopped
+	within   binlog.GTID        // of the transaction that is being admitted
+	ordinal  int64              // in it, of the last event that was admitted or skipped
+	dirty    bool               // the state has moved since it was last saved
 }
 
 // item is an event on its way, or, without an event, the end of a
@@ -29,6 +31,7 @@ type ledger struct {
 type item struct {
 	event   schema.Event
 	tx      *binlog.Tx
+	ordinal int64 // in its transaction, counting from 1
 	end     bool
 	settled bool
 	tries   int // how often the broker has refused it
@@ -41,7 +44,7 @@ func newLedger(state checkpoint.State) (*ledger, error) {
 	}
 	l := &ledger{state: state, position: position, newest: state.CommittedAt, sequence: state.Sequence}
 	if state.Partial != nil {
-		l.skip = state.Partial.Events
+		l.resumed = *state.Partial
 	}
 	return l, nil
 }
@@ -49,12 +52,15 @@ func newLedger(state checkpoint.State) (*ledger, error) {
 // admit numbers the event i of tx and takes it in; nil when it was settled
 // before the relay last stopped.
 func (l *ledger) admit(tx *binlog.Tx, i int) *item {
-	if l.skip > 0 && l.state.Partial != nil && l.state.Partial.GTID == tx.GTID.String() {
-		l.skip--
+	if tx.GTID != l.within {
+		l.within, l.ordinal = tx.GTID, 0
+	}
+	l.ordinal++
+	if l.ordinal <= l.resumed.Events && l.resumed.GTID == tx.GTID.String() {
 		return nil
 	}
 	l.sequence++
-	it := &item{event: tx.Events[i], tx: tx}
+	it := &item{event: tx.Events[i], tx: tx, ordinal: l.ordinal}
 	it.event.Sequence = l.sequence
 	l.queue = append(l.queue, it)
 	return it
@@ -93,7 +99,7 @@ func (l *ledger) cover(it *item) {
 	tx := it.tx
 	if !it.end {
 		l.state.Sequence = it.event.Sequence
-		l.partly(tx)
+		l.partly(it)
 		return
 	}
 	l.place = tx.Place
@@ -114,16 +120,11 @@ func (l *ledger) cover(it *item) {
 	}
 }
 
-// partly counts one more settled event of a transaction.
-func (l *ledger) partly(tx *binlog.Tx) {
-	if tx.GTID.IsZero() {
-		return
+// partly notes how far a transaction is settled.
+func (l *ledger) partly(it *item) {
+	if !it.tx.GTID.IsZero() {
+		l.state.Partial = &checkpoint.Partial{GTID: it.tx.GTID.String(), Events: it.ordinal}
 	}
-	gtid := tx.GTID.String()
-	if l.state.Partial == nil || l.state.Partial.GTID != gtid {
-		l.state.Partial = &checkpoint.Partial{GTID: gtid}
-	}
-	l.state.Partial.Events++
 }
 
 // backfilled moves the place in the table.

@@ -65,6 +65,7 @@ func (r *Relay) retry(ctx context.Context) error {
 	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 15*time.Second
 	var since time.Time // of the trouble; zero: none
 	for {
+		start := time.Now()
 		began, err := r.session(ctx)
 		if err == nil || (ctx.Err() != nil && lasting(err) == 0) {
 			r.log.Info().Msg("stopped")
@@ -75,6 +76,8 @@ func (r *Relay) retry(ctx context.Context) error {
 		}
 		if began { // it had relayed: this is a new trouble
 			since = time.Time{}
+		}
+		if time.Since(start) > waits.MaxInterval {
 			waits.Reset()
 		}
 		if since.IsZero() {

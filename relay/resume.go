@@ -63,6 +63,7 @@ func override(ctx context.Context, cfg Config, file *checkpoint.File, set *binlo
 	switch damage := file.Damage(); {
 	case damage != nil:
 		fmt.Fprintf(out, "checkpoint   %s cannot be read: %v\n", file.Path(), damage)
+		fmt.Fprintln(out, "sequence     begins again at 1, since only that file told how far it had come")
 	case !exists:
 		fmt.Fprintf(out, "checkpoint   %s does not exist yet\n", file.Path())
 	default:
