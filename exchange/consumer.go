@@ -39,9 +39,9 @@ type Consumer struct {
 	// Inbox.Process. Required.
 	Handle func(ctx context.Context, tx *sql.Tx, ev *schema.Event) error
 
-	// OnDuplicate is called with the message id of each delivery that had been
+	// OnDuplicate is called with the event of each delivery that had been
 	// processed before. Defaults to nothing.
-	OnDuplicate func(id string)
+	OnDuplicate func(ev *schema.Event)
 
 	// Logger hears of changes of state. Defaults to silence.
 	Logger zerolog.Logger
@@ -144,7 +144,7 @@ func (c *Consumer) process(ctx context.Context, d *amqp.Delivery) error {
 		return err
 	}
 	if !fresh && c.OnDuplicate != nil {
-		c.OnDuplicate(ev.ID)
+		c.OnDuplicate(ev)
 	}
 	if err := d.Ack(false); err != nil {
 		return fmt.Errorf("exchange: acknowledge message id %q: %w", ev.ID, err)

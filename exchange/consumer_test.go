@@ -54,7 +54,7 @@ func TestConsumerEndToEnd(t *testing.T) {
 			}
 			return nil
 		},
-		OnDuplicate: func(string) {
+		OnDuplicate: func(*schema.Event) {
 			if duplicates++; duplicates == events {
 				close(done)
 			}
