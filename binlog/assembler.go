@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"time"
 
@@ -60,9 +61,13 @@ type prepared struct {
 
 const (
 	partEvents = 1024     // events after which a part is handed out
-	partBytes  = 1 << 20  // payload bytes after which a part is handed out
-	heldBytes  = 64 << 20 // payload bytes of undecided XA transactions
+	partBytes  = 1 << 20  // bytes of events after which a part is handed out
+	heldBytes  = 64 << 20 // bytes of events of undecided XA transactions
+	eventBytes = 512      // what an event takes besides its payload
 )
+
+// memory is about what an event takes.
+func memory(e *schema.Event) int { return len(e.Payload) + eventBytes }
 
 func newAssembler(table *schema.Table) *assembler {
 	return &assembler{
@@ -101,6 +106,9 @@ func (a *assembler) event(read func() ([]byte, error)) (raw []byte, checksum boo
 		}
 		a.payload.close()
 		a.payload = nil
+		if a.group != nil {
+			return nil, false, fmt.Errorf("%w: compressed transaction %s has no end", ErrDamaged, a.group.tx.GTID)
+		}
 	}
 	raw, err = read()
 	checksum = a.checksum && len(raw) > 4 && replication.EventType(raw[4]) != replication.FORMAT_DESCRIPTION_EVENT
@@ -286,7 +294,7 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 	err := a.decoder.rows(img, version, s.rest, from, func(e schema.Event) {
 		g.tx.Events = append(g.tx.Events, e)
 		g.events++
-		g.size += len(e.Payload)
+		g.size += memory(&e)
 	})
 	if err != nil {
 		return nil, err
@@ -322,8 +330,12 @@ func (a *assembler) undo(keep int) error {
 	if keep < out {
 		return a.unreadable("it was rolled back after %d of its events had been sent as parts of a large transaction; their consumers must be told", out-keep)
 	}
+	for i := range g.tx.Events[keep-out:] {
+		g.size -= memory(&g.tx.Events[keep-out+i])
+	}
 	g.tx.Events = g.tx.Events[:keep-out]
 	g.events = keep
+	maps.DeleteFunc(g.marks, func(_ string, at int) bool { return at > keep })
 	return nil
 }
 

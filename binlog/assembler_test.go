@@ -15,9 +15,13 @@ import (
 )
 
 // show writes a transaction in one line: its number and tag, a part's mark,
-// the XA PREPARE that it decides, the ids of its events.
+// the XA PREPARE that it decides, the ids of its events; or that one is
+// prepared.
 func show(tx *Tx) string {
 	var b strings.Builder
+	if tx.GTID.IsZero() {
+		return fmt.Sprintf("prepared %d", tx.Prepared.Number)
+	}
 	if tx.GTID.Tag != "" {
 		b.WriteString(tx.GTID.Tag + ":")
 	}

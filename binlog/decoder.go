@@ -87,7 +87,8 @@ func stores(defined schema.Column, c column) bool {
 	case schema.Text, schema.Binary:
 		switch c.typ {
 		case typeString:
-			return defined.Length > 0 && unpack(c).typ == typeString
+			u := unpack(c) // a BINARY is padded to its length
+			return defined.Length > 0 && u.typ == typeString && (defined.Kind == schema.Text || int(u.meta) == defined.Length)
 		case typeVarchar, typeVarString, typeBlob:
 			return defined.Length == 0
 		}
@@ -169,6 +170,7 @@ func (d *decoder) value(v *schema.Value, column schema.Column, c cell) (err erro
 		v.Bytes, err = appendJSON(nil, c.data)
 	case schema.Time:
 		v.Time, err = decodeTime(c, d.table.Zone())
+		v.Time = v.Time.UTC()
 	case schema.Enum:
 		var index int
 		if index, err = enumIndex(c); err != nil {

@@ -3,6 +3,7 @@ package binlog
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 
 	"github.com/go-mysql-org/go-mysql/replication"
 )
@@ -24,7 +25,8 @@ const (
 	checksumSize = replication.BinlogChecksumLength
 )
 
-// splitEvent takes an event apart. body has no checksum.
+// splitEvent takes an event apart, and checks its checksum where it has one.
+// body is without it.
 func splitEvent(raw []byte, checksum bool) (h header, body []byte, err error) {
 	if len(raw) < headerSize {
 		return h, nil, fmt.Errorf("%w: %d bytes are too few for a header", ErrDamaged, len(raw))
@@ -43,6 +45,10 @@ func splitEvent(raw []byte, checksum bool) (h header, body []byte, err error) {
 	if checksum {
 		if len(body) < checksumSize {
 			return h, nil, fmt.Errorf("%w: %s is too short for its checksum", ErrDamaged, h.typ)
+		}
+		end := len(raw) - checksumSize
+		if crc32.ChecksumIEEE(raw[:end]) != le.Uint32(raw[end:]) {
+			return h, nil, fmt.Errorf("%w: %s has a wrong checksum", ErrDamaged, h.typ)
 		}
 		body = body[:len(body)-checksumSize]
 	}

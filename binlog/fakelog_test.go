@@ -78,7 +78,7 @@ func (l *fakeLog) event(typ replication.EventType, body []byte) *fakeLog {
 	raw = append(raw, byte(typ))
 	raw = le.AppendUint32(raw, 1) // server id
 	raw = le.AppendUint32(raw, uint32(size))
-	end := uint32(0)
+	end := uint32(999_999_999) // says nothing about a place in the file
 	if !l.inner {
 		l.offset += uint32(size)
 		end = l.offset
@@ -251,7 +251,7 @@ func (l *fakeLog) compressed(method byte, inside *fakeLog) *fakeLog {
 func insideLog() *fakeLog { return &fakeLog{inner: true} }
 
 func payloadBody(method byte, data []byte) []byte {
-	body := []byte{replication.OTW_PAYLOAD_COMPRESSION_TYPE_FIELD, 1, method}
+	body := []byte{replication.OTW_PAYLOAD_COMPRESSION_TYPE_FIELD, 3, 252, method, 0}
 	body = append(body, replication.OTW_PAYLOAD_SIZE_FIELD, 9, 254)
 	body = le.AppendUint64(body, uint64(len(data)))
 	body = append(body, replication.OTW_PAYLOAD_HEADER_END_MARK)

@@ -93,7 +93,10 @@ func countGTIDs(text string) int64 {
 func gtidOf(sid []byte, tag string, number int64) (GTID, error) {
 	server, err := uuid.FromBytes(sid)
 	if err != nil {
-		return GTID{}, fmt.Errorf("binlog: GTID event: %w", err)
+		return GTID{}, fmt.Errorf("%w: GTID: %w", ErrDamaged, err)
+	}
+	if number <= 0 {
+		return GTID{}, fmt.Errorf("%w: GTID with the number %d", ErrDamaged, number)
 	}
 	return GTID{Server: server, Tag: tag, Number: number}, nil
 }

@@ -39,6 +39,9 @@ func (r Requirement) Err() error {
 	if r.OK || r.Advice {
 		return nil
 	}
+	if r.Fix == "" && r.kind != nil {
+		return r.kind // it says all there is to say
+	}
 	return fmt.Errorf("%w: %s: need %s, found %s; type: %s", r.kind, r.Name, r.Need, r.Found, r.Fix)
 }
 
@@ -54,7 +57,7 @@ func (s *Server) Check(ctx context.Context) (*schema.Table, []Requirement, error
 	case err == nil:
 		list = append(list, NewRequirement(schema.ErrTable, "table", "the columns of an outbox", fmt.Sprintf("%s, layout %s", table, table.Layout), true, ""))
 	case errors.Is(err, schema.ErrTable), errors.Is(err, ErrGrant):
-		failed := Requirement{Name: "table", Need: "the columns of an outbox, and the right to read them", Found: err.Error(), kind: err, Fix: "see the line above"}
+		failed := Requirement{Name: "table", Need: "the columns of an outbox, and the right to read them", Found: err.Error(), kind: err}
 		return nil, append(list, failed), nil
 	default:
 		return nil, nil, err
@@ -80,7 +83,7 @@ type setting struct {
 
 var settings = []setting{
 	{variable: "log_bin", want: "ON", fix: "remove skip-log-bin and disable-log-bin from the server's option file, then restart it"},
-	{variable: "gtid_mode", want: "ON", fix: "SET GLOBAL enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; SET GLOBAL gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON"},
+	{variable: "gtid_mode", want: "ON", fix: "SET PERSIST enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; SET GLOBAL gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON"},
 	{variable: "binlog_format", want: "ROW", fix: "SET PERSIST binlog_format = ROW"},
 	{variable: "binlog_row_image", want: "FULL", fix: "SET PERSIST binlog_row_image = FULL"},
 	{variable: "binlog_row_metadata", want: "FULL", fix: "SET PERSIST binlog_row_metadata = FULL", advice: true},

@@ -129,38 +129,50 @@ func (s *Server) explain(err error) error {
 	return fmt.Errorf("binlog: MySQL at %s: %w", s.dsn.Addr, err)
 }
 
-// account is the user for a GRANT statement. The host is the server's view,
-// which is asked for when there is a connection to ask.
+// account is the user for a GRANT statement, as the server knows it, or else
+// with any host.
 func (s *Server) account() string {
-	account := "'" + s.dsn.User + "'@'%'"
-	if s.db == nil {
-		return account
+	current := s.login()
+	if at := strings.LastIndexByte(current, '@'); at >= 0 {
+		return "'" + current[:at] + "'@'" + current[at+1:] + "'"
 	}
+	return "'" + s.dsn.User + "'@'%'"
+}
+
+// login asks the server on a new connection who the user is to it; empty when
+// it does not let it in. It names no database, since that may be refused.
+func (s *Server) login() (user string) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
-	var current string
-	if s.db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&current) == nil {
-		if user, host, ok := strings.Cut(current, "@"); ok {
-			account = "'" + user + "'@'" + host + "'"
-		}
+	dsn := s.dsn.Clone()
+	dsn.DBName = ""
+	connector, err := mysql.NewConnector(dsn)
+	if err != nil {
+		return ""
 	}
-	return account
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	if db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&user) != nil {
+		return ""
+	}
+	return user
 }
 
 // Table reads the outbox table's definition.
 func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
 	rows, err := s.db.QueryContext(ctx, `
-		SELECT column_name, data_type, column_type, COALESCE(character_octet_length, 0), COALESCE(character_set_name, '')
+		SELECT table_schema, table_name, column_name, data_type, column_type, COALESCE(character_octet_length, 0), COALESCE(character_set_name, '')
 		FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position`, s.database, s.table)
 	if err != nil {
 		return nil, s.explain(err)
 	}
 	defer rows.Close()
+	database, table := s.database, s.table // as the server spells them, and its log
 	var columns []schema.Column
 	for rows.Next() {
 		var name, dataType, columnType, charset string
 		var octets int
-		if err := rows.Scan(&name, &dataType, &columnType, &octets, &charset); err != nil {
+		if err := rows.Scan(&database, &table, &name, &dataType, &columnType, &octets, &charset); err != nil {
 			return nil, s.explain(err)
 		}
 		columns = append(columns, schema.NewColumn(name, dataType, columnType, octets, charset))
@@ -174,7 +186,7 @@ func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
 			return nil, s.explain(err)
 		}
 	}
-	return schema.NewTable(s.database, s.table, columns, s.cfg.Options)
+	return schema.NewTable(database, table, columns, s.cfg.Options)
 }
 
 func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }

@@ -122,7 +122,10 @@ func (s *Server) explainStream(err error) error {
 	}
 	text := refusal.Message
 	switch refusal.Code {
-	case mysql.ER_ACCESS_DENIED_ERROR:
+	case mysql.ER_ACCESS_DENIED_ERROR: // also for whom it lets in, but not as a replica
+		if s.login() != "" {
+			return fmt.Errorf("%w: MySQL at %s: as a replica: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.dsn.Addr, text, s.account())
+		}
 		return fmt.Errorf("%w: MySQL at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.dsn.Addr, text)
 	case mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR:
 		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.dsn.Addr, text, s.account())

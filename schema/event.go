@@ -34,7 +34,7 @@ type Event struct {
 
 	// Headers is what the row's headers column holds: a JSON object whose
 	// values are strings, int64, float64, bool, nil, or JSON text for what is
-	// nested. Nil where there is none.
+	// nested and for integers beyond int64. Nil where there is none.
 	Headers map[string]any
 
 	// GTID of the transaction that inserted the row, as MySQL prints it;

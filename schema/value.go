@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -144,6 +145,9 @@ func (r *reader) payload() (body []byte, contentType string) {
 	case JSON:
 		return v.Bytes, "application/json"
 	case Text:
+		if !utf8.Valid(v.Bytes) {
+			r.fail("column %s is not valid UTF-8", c.Name)
+		}
 		return v.Bytes, "text/plain;charset=utf-8"
 	default:
 		return v.Bytes, "application/octet-stream"
@@ -185,6 +189,9 @@ func (r *reader) headers() map[string]any {
 		r.fail("column %s has more than one JSON value", c.Name)
 		return nil
 	}
+	if raw == nil { // null
+		return nil
+	}
 	headers := make(map[string]any, len(raw))
 	for name, text := range raw {
 		headers[name] = headerValue(text)
@@ -192,9 +199,15 @@ func (r *reader) headers() map[string]any {
 	return headers
 }
 
+// headerValue keeps the text of an integer that int64 cannot hold: float64
+// would change its digits.
 func headerValue(text json.RawMessage) any {
-	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	switch {
+	case err == nil:
 		return n
+	case errors.Is(err, strconv.ErrRange):
+		return string(text)
 	}
 	var v any
 	if err := json.Unmarshal(text, &v); err != nil {
@@ -216,6 +229,10 @@ func (r *reader) eventuate() {
 	if e.AggregateID = text(eventuateAggregate); e.AggregateID == "" {
 		e.AggregateID = e.ID
 	}
-	e.AggregateType = text(eventuateAggregateType)
-	e.EventType = text(eventuateEventType)
+	if r.table.roles[RoleAggregateType] < 0 {
+		e.AggregateType = text(eventuateAggregateType)
+	}
+	if r.table.roles[RoleEventType] < 0 {
+		e.EventType = text(eventuateEventType)
+	}
 }

@@ -1,0 +1,126 @@
+package binlog
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+)
+
+const (
+	serverA = "11111111-2222-3333-4444-555555555555"
+	serverB = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+)
+
+func parseSet(tb testing.TB, text string) *GTIDSet {
+	tb.Helper()
+	set, err := ParseGTIDSet(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+func TestParseGTIDSet(t *testing.T) {
+	tests := []struct {
+		text  string
+		want  string
+		count int64
+	}{
+		{"", "", 0},
+		{" \n", "", 0},
+		{serverA + ":1", serverA + ":1", 1},
+		{serverA + ":1-1", serverA + ":1", 1},
+		{serverA + ":1-5", serverA + ":1-5", 5},
+		{serverA + ":1-3:4-5:9", serverA + ":1-5:9", 6},
+		{serverA + ":7:1-2", serverA + ":1-2:7", 3},
+		{"AAAAAAAA-BBBB-CCCC-DDDD-EEEEEEEEEEEE:1", serverB + ":1", 1},
+		{serverB + ":1,\n" + serverA + ":2", serverA + ":2," + serverB + ":1", 2},
+		{serverA + ":1-5:blue:1-2:7", serverA + ":1-5:blue:1-2:7", 8},
+		{serverA + ":Blue:1", serverA + ":blue:1", 1},
+		{serverA + ":x1:1:_y:2-3", serverA + ":_y:2-3:x1:1", 3},
+		{serverA + ":1-9223372036854775806", serverA + ":1-9223372036854775806", 9223372036854775806},
+	}
+	for _, tt := range tests {
+		set, err := ParseGTIDSet(tt.text)
+		if err != nil {
+			t.Errorf("%q: %v", tt.text, err)
+			continue
+		}
+		if got := set.String(); got != tt.want || set.Count() != tt.count || set.IsEmpty() != (tt.count == 0) {
+			t.Errorf("%q: got %q of %d, want %q of %d", tt.text, got, set.Count(), tt.want, tt.count)
+		}
+	}
+	for _, text := range []string{"x", serverA, serverA + ":", serverA + ":5-1", serverA + ":-1", "1-5", serverA + ":1-", serverA + ":1 and more"} {
+		if set, err := ParseGTIDSet(text); err == nil {
+			t.Errorf("%q: got %q, want an error", text, set)
+		}
+	}
+}
+
+func TestGTIDSetAdd(t *testing.T) {
+	a, b := uuid.MustParse(serverA), uuid.MustParse(serverB)
+	set := parseSet(t, serverA+":1-3")
+	kept := set.Clone()
+	steps := []struct {
+		add  GTID
+		want string
+	}{
+		{GTID{a, "", 4}, serverA + ":1-4"},
+		{GTID{a, "", 4}, serverA + ":1-4"},
+		{GTID{a, "", 6}, serverA + ":1-4:6"},
+		{GTID{a, "blue", 1}, serverA + ":1-4:6:blue:1"},
+		{GTID{a, "", 5}, serverA + ":1-6:blue:1"},
+		{GTID{b, "red", 2}, serverA + ":1-6:blue:1," + serverB + ":red:2"},
+		{GTID{a, "blue", 2}, serverA + ":1-6:blue:1-2," + serverB + ":red:2"},
+	}
+	for _, s := range steps {
+		set.Add(s.add)
+		if got := set.String(); got != s.want {
+			t.Errorf("after %s: got %s, want %s", s.add, got, s.want)
+		}
+		if one := parseSet(t, s.add.String()); !set.Contains(one) || one.Count() != 1 {
+			t.Errorf("%s is not in %s", one, set)
+		}
+	}
+	if diff := cmp.Diff(serverA+":1-3", kept.String()); diff != "" {
+		t.Errorf("the clone changed (-want +got):\n%s", diff)
+	}
+}
+
+func TestGTIDSetContains(t *testing.T) {
+	tests := []struct {
+		set, other string
+		want       bool
+	}{
+		{"", "", true},
+		{serverA + ":1", "", true},
+		{"", serverA + ":1", false},
+		{serverA + ":1-5", serverA + ":2-4", true},
+		{serverA + ":1-5:7-9", serverA + ":2:8", true},
+		{serverA + ":1-5:7-9", serverA + ":5-7", false},
+		{serverA + ":1-5", serverB + ":1", false},
+		{serverA + ":1-5", serverA + ":blue:1", false},
+		{serverA + ":blue:1-5", serverA + ":1", false},
+		{serverA + ":blue:1-5", serverA + ":blue:3", true},
+		{serverA + ":1," + serverB + ":blue:1", serverB + ":blue:1", true},
+	}
+	for _, tt := range tests {
+		if got := parseSet(t, tt.set).Contains(parseSet(t, tt.other)); got != tt.want {
+			t.Errorf("%q contains %q: got %t, want %t", tt.set, tt.other, got, tt.want)
+		}
+	}
+}
+
+func TestGTIDString(t *testing.T) {
+	a := uuid.MustParse(serverA)
+	for g, want := range map[GTID]string{
+		{}:             "",
+		{a, "", 1}:     serverA + ":1",
+		{a, "blue", 7}: serverA + ":blue:7",
+	} {
+		if g.String() != want || g.IsZero() != (want == "") {
+			t.Errorf("got %q, zero %t, want %q", g.String(), g.IsZero(), want)
+		}
+	}
+}
