@@ -31,6 +31,11 @@ type assembler struct {
 	decoder  decoder
 	mentions *regexp.Regexp // finds the outbox table in a statement's text
 	redefine func() error   // reads the definition again after DDL; nil in tests
+	// recall finds the XA transactions that were prepared before the stream
+	// began and not decided by then. It is asked once, when one of them is
+	// decided; nil in tests.
+	recall func() (map[string]prepared, error)
+	xaOnly bool // read XA transactions alone, and pass over a decision without its first half
 
 	place    Place
 	checksum bool
@@ -260,7 +265,7 @@ func (a *assembler) tableMap(body []byte) error {
 		return err
 	}
 	t := a.decoder.table
-	if string(table) != t.Name || string(database) != t.Database {
+	if string(table) != t.Name || string(database) != t.Database || a.passes() {
 		delete(a.tables, id)
 		return nil
 	}
@@ -273,6 +278,9 @@ func (a *assembler) tableMap(body []byte) error {
 	a.tables[id], err = a.decoder.mapTable(body)
 	return err
 }
+
+// passes tells whether the group under way is none that is read.
+func (a *assembler) passes() bool { return a.xaOnly && (a.group == nil || a.group.xa == "") }
 
 // rows takes the outbox inserts. It returns a part when the group has grown
 // beyond what is held.

@@ -51,6 +51,16 @@ func (s *GTIDSet) Add(g GTID) {
 	s.set.AddGTIDWithTag(g.Server, mysql.NewTag(g.Tag), g.Number)
 }
 
+// cover puts a transaction that was read to its end into the set, an XA
+// transaction's first half as well.
+func (s *GTIDSet) cover(tx *Tx) {
+	for _, gtid := range []GTID{tx.GTID, tx.Prepared} {
+		if tx.Last && !gtid.IsZero() {
+			s.Add(gtid)
+		}
+	}
+}
+
 // Contains tells whether every transaction of other is in s.
 func (s *GTIDSet) Contains(other *GTIDSet) bool { return s.set.Contain(other.set) }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"math/big"
-	"time"
 
 	"github.com/outboxrelay/relay/schema"
 )
@@ -50,26 +49,14 @@ func (b *Backfill) latecomers(ctx context.Context, position *GTIDSet) (map[strin
 					late[tx.Events[i].ID] = true
 				}
 			}
-			done = tx.passed(seen, b.SnapshotAt)
+			seen.cover(tx)
+			done = tx.Last && tx.CommittedAt.After(b.SnapshotAt)
 		}
 		if done {
 			break
 		}
 	}
 	return late, nil
-}
-
-// passed adds tx to the set, and tells whether it was committed after at.
-func (tx *Tx) passed(seen *GTIDSet, at time.Time) bool {
-	if !tx.Last {
-		return false
-	}
-	for _, gtid := range []GTID{tx.GTID, tx.Prepared} {
-		if !gtid.IsZero() {
-			seen.Add(gtid)
-		}
-	}
-	return tx.CommittedAt.After(at)
 }
 
 // covers tells whether the event's row could stand at or before Until.

@@ -84,8 +84,8 @@ type setting struct {
 var settings = []setting{
 	{variable: "log_bin", want: "ON", fix: "remove skip-log-bin and disable-log-bin from the server's option file, then restart it"},
 	{variable: "gtid_mode", want: "ON", fix: "SET PERSIST enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; SET GLOBAL gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON"},
-	{variable: "binlog_format", want: "ROW", fix: "SET PERSIST binlog_format = ROW"},
-	{variable: "binlog_row_image", want: "FULL", fix: "SET PERSIST binlog_row_image = FULL"},
+	{variable: "binlog_format", want: "ROW", fix: "SET PERSIST binlog_format = ROW /* then let clients reconnect: open sessions keep the old format */"},
+	{variable: "binlog_row_image", want: "FULL", fix: "SET PERSIST binlog_row_image = FULL /* then let clients reconnect: open sessions keep the old image */"},
 	{variable: "binlog_row_metadata", want: "FULL", fix: "SET PERSIST binlog_row_metadata = FULL", advice: true},
 }
 

@@ -2,7 +2,6 @@ package binlog
 
 import (
 	"context"
-	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -48,7 +47,8 @@ func (c Config) Parse() (dsn *mysql.Config, database, table string, err error) {
 		return nil, "", "", errors.New("binlog: no DSN: give --mysql-dsn 'relay:PASSWORD@tcp(127.0.0.1:3306)/shop'")
 	}
 	if dsn, err = mysql.ParseDSN(c.DSN); err != nil {
-		return nil, "", "", fmt.Errorf("binlog: the DSN is not of the form relay:PASSWORD@tcp(127.0.0.1:3306)/shop?tls=true: %s", withoutSecret(err, c.DSN))
+		// The driver's text can repeat a part of the DSN, and so of the password.
+		return nil, "", "", errors.New("binlog: the DSN is not of the form relay:PASSWORD@tcp(127.0.0.1:3306)/shop?tls=true; look at its address in parentheses, the slash before the database, and the parameters behind it")
 	}
 	if c.Password != "" {
 		dsn.Passwd = c.Password
@@ -68,17 +68,6 @@ func (c Config) Parse() (dsn *mysql.Config, database, table string, err error) {
 	return dsn, database, table, nil
 }
 
-// withoutSecret keeps a parser's error from repeating what it was given.
-func withoutSecret(err error, dsn string) string {
-	text := err.Error()
-	if _, rest, found := strings.Cut(dsn, ":"); found {
-		if password, _, found := strings.Cut(rest, "@"); found && password != "" {
-			text = strings.ReplaceAll(text, password, "…")
-		}
-	}
-	return strings.ReplaceAll(text, dsn, "…")
-}
-
 // Open connects to the server.
 func Open(ctx context.Context, cfg Config) (*Server, error) {
 	dsn, database, table, err := cfg.Parse()
@@ -87,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	connector, err := mysql.NewConnector(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("binlog: %s", withoutSecret(err, cfg.DSN))
+		return nil, errors.New("binlog: the DSN has parameters that do not fit together: look at tls and the timeouts")
 	}
 	s := &Server{cfg: cfg, dsn: dsn, db: sql.OpenDB(connector), database: database, table: table}
 	s.db.SetMaxOpenConns(4)
@@ -244,12 +233,8 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 	return nil
 }
 
-// replica is the TLS configuration and the dialer that a replication
-// connection shares with the DSN.
-func (s *Server) replica(timeout func() time.Duration) (*tls.Config, func(ctx context.Context, network, address string) (net.Conn, error)) {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		dialer := net.Dialer{Timeout: timeout(), KeepAlive: 15 * time.Second}
-		return dialer.DialContext(ctx, s.dsn.Net, s.dsn.Addr)
-	}
-	return s.dsn.TLS, dial
+// dial connects as the DSN says, for a replication connection.
+func (s *Server) dial(ctx context.Context) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	return dialer.DialContext(ctx, s.dsn.Net, s.dsn.Addr)
 }

@@ -37,6 +37,7 @@ type Stream struct {
 
 // Follow begins to read behind the position. The set is not kept.
 func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Table) (*Stream, error) {
+	position = position.Clone()
 	st := &Stream{server: s, assembler: newAssembler(table)}
 	st.assembler.redefine = func() error {
 		table, err := s.Table(ctx)
@@ -45,12 +46,7 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 		}
 		return err
 	}
-	tlsConfig, dial := s.replica(func() time.Duration {
-		if st.parting.Load() {
-			return partingTime
-		}
-		return dialTimeout
-	})
+	st.assembler.recall = func() (map[string]prepared, error) { return s.undecided(ctx, position, table) }
 	host, port := "localhost", uint16(0)
 	if h, p, err := net.SplitHostPort(s.dsn.Addr); err == nil {
 		n, _ := strconv.ParseUint(p, 10, 16)
@@ -63,8 +59,8 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 		Port:             port,
 		User:             s.dsn.User,
 		Password:         s.dsn.Passwd,
-		TLSConfig:        tlsConfig,
-		Dialer:           dial,
+		TLSConfig:        s.dsn.TLS,
+		Dialer:           st.dial,
 		Logger:           libraryLogger(s.cfg.Logger),
 		RawModeEnabled:   true,
 		HeartbeatPeriod:  heartbeat,
@@ -79,6 +75,21 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 		return nil, s.explainStream(err)
 	}
 	return st, nil
+}
+
+// dial connects to the server. When the stream is ending, that is to have its
+// dump thread killed, and must not take longer than that is worth.
+func (st *Stream) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if !st.parting.Load() {
+		return st.server.dial(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, partingTime)
+	defer cancel()
+	conn, err := st.server.dial(ctx)
+	if err == nil {
+		time.AfterFunc(partingTime, func() { conn.Close() })
+	}
+	return conn, err
 }
 
 // libraryLogger lets the library's log through when the relay debugs: its

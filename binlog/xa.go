@@ -39,8 +39,22 @@ func (a *assembler) hold(g *group) error {
 // or are dropped.
 func (a *assembler) decide(commit bool, xid string) (*Tx, error) {
 	first, ok := a.prepared[xid]
-	if !ok && commit {
-		return nil, a.unreadable("XA COMMIT %s of a transaction that was prepared before the place where the relay began to read; whether it wrote outbox rows can't be seen", xid)
+	if !ok && a.recall != nil {
+		earlier, err := a.recall()
+		if err != nil {
+			return nil, err
+		}
+		a.recall = nil
+		for id, half := range earlier {
+			if _, known := a.prepared[id]; !known {
+				a.prepared[id] = half
+				a.held += half.size
+			}
+		}
+		first, ok = a.prepared[xid]
+	}
+	if !ok && commit && !a.xaOnly {
+		return nil, a.unreadable("XA COMMIT %s of a transaction whose XA PREPARE is no longer in the log; whether it wrote outbox rows can't be seen", xid)
 	}
 	delete(a.prepared, xid)
 	a.held -= first.size

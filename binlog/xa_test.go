@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/go-mysql-org/go-mysql/replication"
+	"github.com/google/go-cmp/cmp"
 )
 
 // xaGroup is the first half of an XA transaction, as MySQL writes it.
@@ -60,7 +61,7 @@ func TestAssemblerXA(t *testing.T) {
 		{
 			name: "committed, prepared out of sight",
 			log:  newLog().gtid(2).query("XA COMMIT " + x),
-			err:  ErrUnreadable, text: "prepared before the place where the relay began to read",
+			err:  ErrUnreadable, text: "whose XA PREPARE is no longer in the log",
 		},
 		{
 			name: "committed twice",
@@ -163,4 +164,25 @@ func TestAssemblerXABoundOfSmallEvents(t *testing.T) {
 	}
 	_, err = assemble(a, insideLog().blocks(50, raw))
 	wantUnreadable(t, err, "wait for XA COMMIT")
+}
+
+// TestAssemblerXAOnly: what is read to find undecided transactions passes over
+// everything else, whatever it is, and over decisions whose first half is gone.
+func TestAssemblerXAOnly(t *testing.T) {
+	const x, y = "X'61',X'',1", "X'62',X'',1"
+	log := newLog().gtid(1).query("XA COMMIT "+y).
+		gtid(2).begin().insert("a").query("INSERT INTO outbox VALUES (1)").xid().
+		xaGroup(3, x, "b").xaGroup(4, y, "c").gtid(5).query("XA ROLLBACK " + y)
+	a := newAssembler(outboxTable(t))
+	a.xaOnly = true
+	got, err := assemble(a, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"1:", "2:", "prepared 3", "prepared 4", "5 decides 4:"}, got); diff != "" {
+		t.Errorf("transactions (-want +got):\n%s", diff)
+	}
+	if len(a.prepared) != 1 || len(a.prepared[x].events) != 1 || a.prepared[x].events[0].ID != "b" {
+		t.Errorf("got %v left, want %s with event b", a.prepared, x)
+	}
 }

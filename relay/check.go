@@ -7,11 +7,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
 	"github.com/outboxrelay/relay/exchange"
+	"github.com/outboxrelay/relay/schema"
 )
 
 // Check looks at everything that Run needs, changes nothing, and prints a
@@ -22,11 +26,11 @@ func Check(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
 	if _, _, _, err := cfg.Source.Parse(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
-	list, server := checkSource(ctx, cfg)
+	list, server, table := checkSource(ctx, cfg)
 	if server != nil {
 		defer server.Close()
 	}
-	list = append(list, checkCheckpoint(ctx, cfg, server)...)
+	list = append(list, checkCheckpoint(ctx, cfg, server, table)...)
 	list = append(list, checkBroker(ctx, cfg)...)
 	if err := printRequirements(list, asJSON, out); err != nil {
 		return err
@@ -43,21 +47,22 @@ func Check(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
 	return nil
 }
 
-func checkSource(ctx context.Context, cfg Config) ([]binlog.Requirement, *binlog.Server) {
+// checkSource returns a nil server or table where it could not be had.
+func checkSource(ctx context.Context, cfg Config) ([]binlog.Requirement, *binlog.Server, *schema.Table) {
 	server, err := binlog.Open(ctx, cfg.Source)
 	if err != nil {
-		return []binlog.Requirement{failed("mysql", "a server that answers and lets the relay in", err)}, nil
+		return []binlog.Requirement{failed("mysql", "a server that answers and lets the relay in", err)}, nil, nil
 	}
 	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", "MySQL "+server.Version+" at "+server.Address())}
-	_, found, err := server.Check(ctx)
+	table, found, err := server.Check(ctx)
 	list = append(list, found...)
 	if err != nil {
 		list = append(list, failed("mysql", "answers", err))
 	}
-	return list, server
+	return list, server, table
 }
 
-func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server) []binlog.Requirement {
+func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server, table *schema.Table) []binlog.Requirement {
 	const need = "a file that can be read and written, of this outbox, in the server's history"
 	state, exists, err := probe(cfg.Checkpoint)
 	if err != nil {
@@ -66,8 +71,8 @@ func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server) []b
 	if !exists {
 		return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+": none yet; --start "+string(cfg.Start)+" makes the first")}
 	}
-	if server != nil {
-		if err = sameTable(cfg.Checkpoint, state, server.TableName()); err == nil {
+	if table != nil {
+		if err = sameTable(cfg.Checkpoint, state, table.String()); err == nil {
 			var position *binlog.GTIDSet
 			if position, err = binlog.ParseGTIDSet(state.GTIDSet); err == nil {
 				err = server.CheckPosition(ctx, position)
@@ -80,23 +85,18 @@ func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server) []b
 	return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+" at "+state.GTIDSet)}
 }
 
-// probe opens the checkpoint as Run would. One that is locked is in use by a
-// relay, which can write it; then it is only read.
+// probe reads the checkpoint and looks whether one can be written there. It
+// takes no lock, so that a relay can start meanwhile.
 func probe(path string) (state checkpoint.State, exists bool, err error) {
-	file, err := checkpoint.Open(path)
-	if errors.Is(err, checkpoint.ErrLocked) {
-		state, err = checkpoint.Read(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return state, false, nil
-		}
-		return state, err == nil, err
+	directory := filepath.Dir(path)
+	if err := unix.Access(directory, unix.W_OK|unix.X_OK); err != nil {
+		return state, false, fmt.Errorf("%w: directory %s: %w; make it writable for the user that runs the relay", checkpoint.ErrUnwritable, directory, err)
 	}
-	if err != nil {
-		return state, false, err
+	state, err = checkpoint.Read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state, false, nil
 	}
-	defer file.Close()
-	state, exists = file.State()
-	return state, exists, nil
+	return state, err == nil, err
 }
 
 func checkBroker(ctx context.Context, cfg Config) []binlog.Requirement {

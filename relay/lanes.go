@@ -39,6 +39,13 @@ func (l *lanes) enter(it *item) bool {
 	return !busy
 }
 
+// drop gives an item's lane up and returns how many waited in it.
+func (l *lanes) drop(it *item) int {
+	n := len(l.waiting[it.event.AggregateID])
+	delete(l.waiting, it.event.AggregateID)
+	return n
+}
+
 // leave takes a confirmed item out and returns the next of its aggregate,
 // which may be sent now; nil where there is none.
 func (l *lanes) leave(it *item) *item {

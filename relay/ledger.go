@@ -80,6 +80,10 @@ func (l *ledger) settle(it *item) {
 	l.advance()
 }
 
+// held is how much is admitted and not yet covered by the state: events and
+// ends of transactions.
+func (l *ledger) held() int { return len(l.queue) }
+
 // unsettled tells whether anything admitted is not yet covered by the state.
 func (l *ledger) unsettled() bool { return len(l.queue) > 0 }
 
@@ -137,14 +141,11 @@ func (l *ledger) backfilled(tx *binlog.Tx) {
 	}
 }
 
-// snapshot is the state as it may be saved, sharing nothing with the ledger.
+// snapshot is the state as it may be saved. The ledger changes nothing in it
+// later on.
 func (l *ledger) snapshot() checkpoint.State {
 	s := l.state
 	s.GTIDSet = l.position.String()
-	if s.Partial != nil {
-		p := *s.Partial
-		s.Partial = &p
-	}
 	if s.Backfill != nil {
 		b := *s.Backfill
 		s.Backfill = &b

@@ -66,7 +66,7 @@ func (r *Relay) retry(ctx context.Context) error {
 	var since time.Time // of the trouble; zero: none
 	for {
 		start := time.Now()
-		began, err := r.session(ctx)
+		err := r.session(ctx)
 		if err == nil || (ctx.Err() != nil && lasting(err) == 0) {
 			r.log.Info().Msg("stopped")
 			return nil
@@ -74,21 +74,16 @@ func (r *Relay) retry(ctx context.Context) error {
 		if lasting(err) != 0 {
 			return err
 		}
-		if began { // it had relayed: this is a new trouble
-			since = time.Time{}
-		}
-		if time.Since(start) > waits.MaxInterval {
-			waits.Reset()
-		}
-		if since.IsZero() {
+		if since.IsZero() || time.Since(start) > waits.MaxInterval { // it had lasted: this is a new trouble
 			since = time.Now()
+			waits.Reset()
 		}
 		if limit := r.cfg.GiveUpAfter; limit > 0 && time.Since(since) > limit {
 			return fmt.Errorf("%w after %s: %w", ErrUnavailable, limit, err)
 		}
 		wait := waits.NextBackOff()
 		r.board.failed(err)
-		r.log.Warn().Err(err).Dur("wait", wait).Msg("session ended, another one begins after a wait")
+		r.log.Warn().Err(err).Str("wait", wait.Round(time.Millisecond).String()).Msg("session ended, another one begins after a wait")
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -101,26 +96,25 @@ func (r *Relay) retry(ctx context.Context) error {
 	}
 }
 
-// session connects both sides and relays once. began tells whether it came so
-// far as to relay.
-func (r *Relay) session(ctx context.Context) (began bool, err error) {
+// session connects both sides and relays once.
+func (r *Relay) session(ctx context.Context) error {
 	server, table, err := r.connect(ctx)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
-		return false, err
+		return err
 	}
 	defer server.Close()
 	r.board.connected(true, false)
 	broker, err := exchange.Dial(ctx, r.cfg.Broker)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("broker").Inc()
-		return false, err
+		return err
 	}
 	defer broker.Close()
 	source, ledger, err := r.begin(ctx, server, table)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
-		return false, err
+		return err
 	}
 	defer source.Close()
 	r.board.connected(true, true)
@@ -151,7 +145,7 @@ func (r *Relay) session(ctx context.Context) (began bool, err error) {
 		}
 		r.board.reconnects.WithLabelValues(side).Inc()
 	}
-	return true, err
+	return err
 }
 
 // connect opens the server and refuses one that cannot be followed.

@@ -50,9 +50,13 @@ func override(ctx context.Context, cfg Config, file *checkpoint.File, set *binlo
 	if err := server.CheckPosition(ctx, set); err != nil {
 		return err
 	}
+	table, err := server.Table(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
 	old, exists := file.State()
 	if exists {
-		if err := sameTable(file.Path(), old, server.TableName()); err != nil {
+		if err := sameTable(file.Path(), old, table.String()); err != nil {
 			return err
 		}
 	}
@@ -77,8 +81,12 @@ func override(ctx context.Context, cfg Config, file *checkpoint.File, set *binlo
 	}
 	gives := !skipped.IsEmpty() || (exists && old.Backfill != nil)
 	if gives && !order.Yes && !order.DryRun {
-		return fmt.Errorf("%w: --from-gtid %s skips %d transactions that were not relayed%s; if that is meant, type it again with --yes; to see only what it does: --dry-run",
-			ErrUnfit, set, skipped.Count(), listed(skipped))
+		rows := ""
+		if old.Backfill != nil {
+			rows = ", and the rest of a backfill that was under way"
+		}
+		return fmt.Errorf("%w: --from-gtid %s skips %d transactions that were not relayed%s%s; if that is meant, type it again with --yes; to see only what it does: --dry-run",
+			ErrUnfit, set, skipped.Count(), listed(skipped), rows)
 	}
 	if order.DryRun {
 		return nil
@@ -90,9 +98,16 @@ func override(ctx context.Context, cfg Config, file *checkpoint.File, set *binlo
 		}
 		fmt.Fprintf(out, "kept         %s\n", kept)
 	}
+	partial := old.Partial
+	if partial != nil {
+		within, err := binlog.ParseGTIDSet(partial.GTID)
+		if err != nil || set.Contains(within) {
+			partial = nil
+		}
+	}
 	return file.Save(checkpoint.State{
-		Flavor: "mysql", GTIDSet: set.String(), ServerUUID: server.UUID, Table: server.TableName(),
-		Sequence: old.Sequence, CommittedAt: old.CommittedAt,
+		Flavor: "mysql", GTIDSet: set.String(), ServerUUID: server.UUID, Table: table.String(),
+		Sequence: old.Sequence, CommittedAt: old.CommittedAt, Partial: partial,
 	})
 }
 

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,14 @@ const (
 	saveInterval = 250 * time.Millisecond // between saves of the checkpoint
 	firstRetry   = 100 * time.Millisecond // before a refused event is sent again
 	lastRetry    = 10 * time.Second       // the longest such wait
+
+	// readAhead bounds, in windows, what is held behind an event that is not
+	// settled: transactions without events count, too.
+	readAhead = 4
 )
+
+// errReceipts: the broker's receipts ended without a word about the reason.
+var errReceipts = errors.New("relay: the broker's receipts ended")
 
 // Publisher sends events to the broker. *exchange.Publisher is documented
 // with the rules that it keeps.
@@ -49,6 +57,7 @@ type session struct {
 	published   []*item    // in the order of Publish, which is that of receipts
 	refused     []retry    // to be sent again
 	saved       chan error // from the saver; nil: none is at work
+	arrived     bool       // a transaction, since show last looked
 }
 
 // retry is an event that the broker refused.
@@ -90,7 +99,7 @@ func (s *session) run(ctx context.Context) error {
 	for deadline == nil || s.outstanding > 0 {
 		s.admit()
 		var incoming <-chan fetched
-		if s.current == nil && deadline == nil {
+		if s.current == nil && deadline == nil && s.ledger.held() < readAhead*s.window {
 			incoming = transactions
 		}
 		select {
@@ -99,13 +108,13 @@ func (s *session) run(ctx context.Context) error {
 				stop(got.err)
 				continue
 			}
-			s.current, s.next = got.tx, 0
+			s.current, s.next, s.arrived = got.tx, 0, true
 		case receipt, ok := <-s.broker.Receipts():
 			if !ok {
-				return s.leave(s.undrained(ctx, errors.Join(cause, s.broker.Err())))
+				return s.leave(ctx, s.undrained(ctx, errors.Join(cause, cmp.Or(s.broker.Err(), errReceipts))))
 			}
 			if err := s.settle(receipt); err != nil {
-				return s.leave(err)
+				stop(err)
 			}
 		case now := <-tick.C:
 			s.again(now)
@@ -114,17 +123,17 @@ func (s *session) run(ctx context.Context) error {
 		case err := <-s.saved:
 			s.saved = nil
 			if err != nil {
-				return err
+				return unsaved(ctx, errors.Join(cause, err))
 			}
 		case <-stopping:
 			stopping = nil
 			s.log.Info().Int("in_flight", s.outstanding).Msg("stopping: settling what is in flight")
 			stop(nil)
 		case <-deadline:
-			return s.leave(s.undrained(ctx, errors.Join(cause, fmt.Errorf("relay: the broker took longer than the drain timeout of %s", s.drain))))
+			return s.leave(ctx, s.undrained(ctx, errors.Join(cause, fmt.Errorf("relay: the broker took longer than the drain timeout of %s", s.drain))))
 		}
 	}
-	return s.leave(cause)
+	return s.leave(ctx, cause)
 }
 
 // undrained is the end of a session with events in flight. To a relay that
@@ -187,7 +196,8 @@ func (s *session) publish(it *item) {
 	s.board.published.Inc()
 }
 
-// settle takes a receipt in.
+// settle takes a receipt in. After an error the session settles what else is
+// in flight and ends.
 func (s *session) settle(receipt exchange.Receipt) error {
 	it := s.published[0]
 	s.published = s.published[1:]
@@ -203,7 +213,8 @@ func (s *session) settle(receipt exchange.Receipt) error {
 		if next := s.lanes.leave(it); next != nil {
 			s.publish(next)
 		}
-	case errors.As(receipt.Err, &bad):
+	case errors.As(receipt.Err, &bad): // neither it nor what waits for it will settle
+		s.outstanding -= 1 + s.lanes.drop(it)
 		return receipt.Err
 	default:
 		s.refuse(it, receipt.Err)
@@ -249,21 +260,31 @@ func (s *session) save() {
 
 // leave saves what is settled, once and for good, and returns why the session
 // ends.
-func (s *session) leave(cause error) error {
+func (s *session) leave(ctx context.Context, cause error) error {
 	if s.saved != nil {
 		if err := <-s.saved; err != nil {
-			return errors.Join(cause, err)
+			return unsaved(ctx, errors.Join(cause, err))
 		}
 		s.saved = nil
 	}
 	if s.ledger.dirty {
 		if err := s.file.Save(s.ledger.snapshot()); err != nil {
-			return errors.Join(cause, err)
+			return unsaved(ctx, errors.Join(cause, err))
 		}
 		s.ledger.dirty = false
 	}
 	s.show(false)
 	return cause
+}
+
+// unsaved is the end of a session whose checkpoint could not be saved. To a
+// relay that was told to stop it is a failure; another one begins again from
+// the file.
+func unsaved(ctx context.Context, cause error) error {
+	if ctx.Err() == nil {
+		return cause
+	}
+	return fmt.Errorf("%w: stopped, but what is settled could not be saved and is sent again at the next start: %w", ErrUnavailable, cause)
 }
 
 // show puts the session's state where metrics and health see it.
@@ -275,12 +296,15 @@ func (s *session) show(following bool) {
 	} else if len(s.refused) > 0 {
 		reason = "the broker refuses events: " + s.refused[0].why.Error()
 	}
+	// Who reads a backlog without outbox rows has nothing unsettled either.
+	caughtUp := !s.ledger.unsettled() && s.current == nil && (!s.arrived || time.Since(s.ledger.newest) < time.Second)
+	s.arrived = false
 	s.board.show(snapshot{
 		following: following,
 		blocked:   blocked,
 		reason:    reason,
 		inFlight:  s.outstanding,
-		caughtUp:  !s.ledger.unsettled() && s.current == nil,
+		caughtUp:  caughtUp,
 		newest:    s.ledger.newest,
 		place:     s.ledger.place,
 	})

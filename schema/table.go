@@ -33,7 +33,8 @@ func NewTable(database, name string, columns []Column, opts Options) (*Table, er
 	if t.zone == nil {
 		t.zone = time.UTC
 	}
-	var best []string // what the layout lacks that lacks least
+	var best []string // what the layout lacks of which most is there
+	most := -1
 	for _, c := range conventions {
 		if opts.Layout != c.layout && opts.Layout != Auto && opts.Layout != "" {
 			continue
@@ -43,8 +44,8 @@ func NewTable(database, name string, columns []Column, opts Options) (*Table, er
 			t.Layout, t.roles = c.layout, roles
 			return t, t.fit()
 		}
-		if best == nil || len(missing) < len(best) {
-			t.Layout, best = c.layout, missing
+		if there := len(c.needed) - len(missing); there > most {
+			t.Layout, best, most = c.layout, missing, there
 		}
 	}
 	found := make([]string, len(columns))

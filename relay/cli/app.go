@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -19,7 +20,12 @@ import (
 // exits: relay.ExitCode tells with which code.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	args = hideSecrets(args)
-	return app(stdout, stderr).RunContext(ctx, args)
+	err := app(stdout, stderr).RunContext(ctx, args)
+	var own cli.ExitCoder
+	if errors.As(err, &own) { // of the library: help for a command that there is not
+		return usage("%v; type: relay help", err)
+	}
+	return err
 }
 
 // Line is an error as the one line that standard error gets.
@@ -67,13 +73,15 @@ func strict(command *cli.Command) {
 	for _, sub := range command.Subcommands {
 		strict(sub)
 	}
-	if action := command.Action; action != nil {
-		command.Action = func(c *cli.Context) error {
-			if c.Args().Present() {
-				return usage("%q is not wanted here; type: %s --help", c.Args().First(), c.Command.HelpName)
-			}
-			return action(c)
+	action := command.Action
+	command.Action = func(c *cli.Context) error {
+		switch {
+		case c.Args().Present():
+			return usage("%q is not wanted here; type: %s --help", c.Args().First(), c.Command.HelpName)
+		case action == nil:
+			return usage("%s is not all of a command; type: %s --help", c.Command.HelpName, c.Command.HelpName)
 		}
+		return action(c)
 	}
 }
 

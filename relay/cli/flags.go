@@ -88,8 +88,8 @@ func config(c *cli.Context) (relay.Config, error) {
 	if c.IsSet("window") && (cfg.Window < 1 || cfg.Window > 1<<16) {
 		return cfg, usage("--window %d is not between 1 and 65536", cfg.Window)
 	}
-	if cfg.DrainTimeout < 0 || cfg.GiveUpAfter < 0 {
-		return cfg, usage("--drain-timeout and --give-up-after cannot be negative")
+	if c.IsSet("drain-timeout") && cfg.DrainTimeout <= 0 || cfg.GiveUpAfter < 0 {
+		return cfg, usage("--drain-timeout %s must be above 0, and --give-up-after %s not below", cfg.DrainTimeout, cfg.GiveUpAfter)
 	}
 	if s := relay.Start(c.String("start")); s != "" {
 		if s != relay.Backfill && s != relay.Latest && s != relay.Earliest {

@@ -1,0 +1,110 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/relay"
+)
+
+// names are the requirements that check looks at, in its order.
+func checked(t *testing.T, got result) map[string]binlog.Requirement {
+	t.Helper()
+	var list []binlog.Requirement
+	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil {
+		t.Fatalf("check --json prints no JSON: %v\n%s", err, got.stdout)
+	}
+	found := map[string]binlog.Requirement{}
+	for _, r := range list {
+		found[r.Name] = r
+	}
+	return found
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	all := []string{
+		"mysql", "log_bin", "gtid_mode", "binlog_row_image", "table", "engine", "grant SELECT", "grant REPLICATION SLAVE",
+		"grant REPLICATION CLIENT", "checkpoint", "rabbitmq", "exchange", "queue " + r.queue(0), "queue " + r.queue(3),
+	}
+	before := r.run("check", "--partitions", "4")
+	before.want(t, 0, "none yet", "not there yet")
+	if r.exists() {
+		t.Error("check has made a checkpoint")
+	}
+	r.run("check").want(t, 3, "FAIL  exchange", "does not exist")
+	r.relay("--partitions", "4")
+	text := r.run("check", "--partitions", "4")
+	text.want(t, 0, "RabbitMQ")
+	found := checked(t, r.run("check", "--partitions", "4", "--json"))
+	for _, name := range all {
+		if requirement, there := found[name]; !there || !requirement.OK || requirement.Found == "" {
+			t.Errorf("%s is %+v", name, requirement)
+		}
+		if !strings.Contains(text.stdout, name) {
+			t.Errorf("the text has no %s:\n%s", name, text.stdout)
+		}
+	}
+	d := r.start("--partitions", "4")
+	d.settled()
+	r.run("check", "--partitions", "4").want(t, 0) // the lock is the relay's
+	d.stop()
+
+	r.exec("REVOKE REPLICATION SLAVE ON *.* FROM " + r.user)
+	got := r.run("check", "--partitions", "4")
+	got.want(t, 3, "FAIL  grant REPLICATION SLAVE", "type: GRANT REPLICATION SLAVE ON *.* TO '"+r.user+"'@'%'")
+	got.oneLine(t)
+	got = r.run("check", "--json")
+	got.want(t, 3)
+	if slave := checked(t, got)["grant REPLICATION SLAVE"]; slave.OK || !strings.HasPrefix(slave.Fix, "GRANT REPLICATION SLAVE") {
+		t.Errorf("the grant is %+v", slave)
+	}
+	r.exec("GRANT REPLICATION SLAVE ON *.* TO " + r.user)
+	for name, args := range map[string][]string{
+		"table":      {"--table", "nothing"},
+		"checkpoint": {"--checkpoint", "/nowhere/c.json"},
+		"rabbitmq":   {"--amqp-url", "amqp://guest:hunter2@" + strings.TrimPrefix(r.amqp[strings.Index(r.amqp, "@"):], "@")},
+		"mysql":      {"--mysql-dsn", strings.Replace(r.dsn, secret, "hunter2", 1)},
+	} {
+		got := r.run(append([]string{"check"}, args...)...)
+		got.want(t, 3, "FAIL  "+name)
+		got.oneLine(t)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exec("CREATE TABLE notes (id INT PRIMARY KEY)")
+	none := r.run("status", "--partitions", "1")
+	none.want(t, 78, "does not exist", r.exchange)
+	none.oneLine(t)
+	r.begun()
+	report := func() (report relay.Report) {
+		t.Helper()
+		got := r.run("status", "--partitions", "1", "--json")
+		got.want(t, 0)
+		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
+			t.Fatalf("%v in\n%s", err, got.stdout)
+		}
+		return report
+	}
+	r.exec("INSERT INTO notes VALUES (1)")
+	r.insert(r.db, 1, 3)
+	down := report()
+	if down.State == nil || down.State.Sequence != 0 || down.Source.Behind < 2 || down.Source.Missing == "" || down.Source.RunwaySeconds <= 0 || down.Broker.Queues[0].Messages != 0 {
+		t.Errorf("the daemon is down, status is %+v", down)
+	}
+	r.run("status", "--partitions", "1").want(t, 0, "table        "+r.database()+".outbox", "behind       ", "sequence     0", r.queue(0)+": 0 messages ready, 0 consumers")
+	d := r.start("--partitions", "1")
+	d.settled()
+	up := report()
+	if up.State.Sequence != 3 || up.Broker.Queues[0].Messages != 3 {
+		t.Errorf("the daemon is up, status is %+v", up)
+	}
+	r.run("status", "--partitions", "1").want(t, 0, "sequence     3", "executed "+r.text("SELECT @@server_uuid"))
+	d.stop()
+}
