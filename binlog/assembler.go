@@ -35,7 +35,9 @@ type assembler struct {
 	// began and not decided by then. It is asked once, when one of them is
 	// decided; nil in tests.
 	recall func() (map[string]prepared, error)
-	xaOnly bool // read XA transactions alone, and pass over a decision without its first half
+	// pass tells of groups whose rows are not looked at; with it, an XA
+	// decision without its first half is passed over. Defaults to none.
+	pass func(*group) bool
 
 	place    Place
 	checksum bool
@@ -253,7 +255,7 @@ func parseGTID(h header, body []byte) (gtid GTID, committed time.Time, err error
 	if gtid, err = gtidOf(event.SID, event.Tag.String(), event.GNO); err != nil {
 		return GTID{}, time.Time{}, err
 	}
-	if committed = event.ImmediateCommitTime(); committed.IsZero() {
+	if committed = event.OriginalCommitTime(); committed.IsZero() {
 		committed = time.Unix(int64(h.timestamp), 0)
 	}
 	return gtid, committed.UTC(), nil
@@ -280,7 +282,7 @@ func (a *assembler) tableMap(body []byte) error {
 }
 
 // passes tells whether the group under way is none that is read.
-func (a *assembler) passes() bool { return a.xaOnly && (a.group == nil || a.group.xa == "") }
+func (a *assembler) passes() bool { return a.pass != nil && (a.group == nil || a.pass(a.group)) }
 
 // rows takes the outbox inserts. It returns a part when the group has grown
 // beyond what is held.

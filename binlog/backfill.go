@@ -44,7 +44,7 @@ type cursor []string
 // is what Executed told before: rows of later transactions, which the stream
 // from there brings, are left out, also when a later snapshot has more of them.
 func (s *Server) Backfill(ctx context.Context, table *schema.Table, position *GTIDSet, after, until string) (*Backfill, error) {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.scans.Conn(ctx)
 	if err != nil {
 		return nil, s.explain(err)
 	}
@@ -282,7 +282,7 @@ func (b *Backfill) Close() {
 	b.conn.Close()
 }
 
-func (b *Backfill) from() string { return quote(b.server.database) + "." + quote(b.server.table) }
+func (b *Backfill) from() string { return b.server.quoted() }
 
 func (b *Backfill) name(r schema.Role) string {
 	column, _ := b.table.Column(r)

@@ -7,6 +7,8 @@ import "errors"
 var (
 	// ErrAuth: the server refused the user, the password or the database.
 	ErrAuth = errors.New("binlog: access refused")
+	// ErrTLS: the server's certificate was not accepted, or it has none.
+	ErrTLS = errors.New("binlog: TLS with the server fails")
 	// ErrGrant: the user lacks a privilege.
 	ErrGrant = errors.New("binlog: privilege missing")
 	// ErrSettings: the server's settings do not let its log be followed.

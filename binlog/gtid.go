@@ -61,6 +61,15 @@ func (s *GTIDSet) cover(tx *Tx) {
 	}
 }
 
+// with is the set's text with other's transactions added.
+func (s *GTIDSet) with(other *GTIDSet) string {
+	both, err := ParseGTIDSet(strings.Trim(s.String()+","+other.String(), ","))
+	if err != nil { // of two sets it cannot be
+		return s.String() + "," + other.String()
+	}
+	return both.String()
+}
+
 // Contains tells whether every transaction of other is in s.
 func (s *GTIDSet) Contains(other *GTIDSet) bool { return s.set.Contain(other.set) }
 

@@ -13,8 +13,8 @@ import (
 // have seen them, and the stream brings them.
 //
 // A transaction can be seen by a snapshot a moment before its GTID is in
-// gtid_executed, so what the server has executed is asked for again after each
-// reading, until nothing new is there.
+// gtid_executed, so what the server has executed is asked for a second time
+// when the first answer was read.
 func (b *Backfill) latecomers(ctx context.Context, position *GTIDSet) (map[string]bool, error) {
 	late := map[string]bool{}
 	seen := position.Clone()
@@ -24,22 +24,17 @@ func (b *Backfill) latecomers(ctx context.Context, position *GTIDSet) (map[strin
 			stream.Close()
 		}
 	}()
-	for quiet := 0; quiet < 2; {
+	for range 2 {
 		executed, err := b.server.Executed(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if seen.Contains(executed) {
-			quiet++
-			continue
-		}
-		if stream == nil {
+		if stream == nil && !seen.Contains(executed) {
 			if stream, err = b.server.Follow(ctx, position, b.table); err != nil {
 				return nil, err
 			}
 		}
-		done := false
-		for !done && !seen.Contains(executed) {
+		for !seen.Contains(executed) {
 			tx, err := stream.Next(ctx)
 			if err != nil {
 				return nil, err
@@ -50,10 +45,6 @@ func (b *Backfill) latecomers(ctx context.Context, position *GTIDSet) (map[strin
 				}
 			}
 			seen.cover(tx)
-			done = tx.Last && tx.CommittedAt.After(b.SnapshotAt)
-		}
-		if done {
-			break
 		}
 	}
 	return late, nil

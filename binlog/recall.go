@@ -24,7 +24,7 @@ func (s *Server) undecided(ctx context.Context, position *GTIDSet, table *schema
 	}
 	defer stream.Close()
 	stream.assembler.recall = nil // what was prepared before that is gone
-	stream.assembler.xaOnly = true
+	stream.assembler.pass = func(g *group) bool { return g.xa == "" }
 	for !seen.Contains(position) {
 		tx, err := stream.Next(ctx)
 		if err != nil {

@@ -139,7 +139,7 @@ func (s *Server) engine(ctx context.Context) (string, error) {
 // what roles and wildcards add up to.
 func (s *Server) grants(ctx context.Context) ([]Requirement, error) {
 	probes := []struct{ privilege, object, query string }{
-		{"SELECT", quote(s.database) + "." + quote(s.table), "SELECT * FROM " + quote(s.database) + "." + quote(s.table) + " LIMIT 0"},
+		{"SELECT", s.quoted(), "SELECT * FROM " + s.quoted() + " LIMIT 0"},
 		{"REPLICATION SLAVE", "*.*", "SHOW REPLICAS"},
 		{"REPLICATION CLIENT", "*.*", s.logStatus()},
 	}

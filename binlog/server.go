@@ -1,7 +1,9 @@
 package binlog
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -25,8 +27,10 @@ type Config struct {
 	Logger   zerolog.Logger
 }
 
-// dialTimeout bounds every connection attempt to the server.
-const dialTimeout = 10 * time.Second
+const (
+	dialTimeout  = 10 * time.Second // of every connection attempt
+	queryTimeout = 30 * time.Second // for an answer, of any query but a backfill's
+)
 
 // Server is the MySQL server that holds the outbox. Its methods may be called
 // by many goroutines.
@@ -37,6 +41,7 @@ type Server struct {
 	cfg             Config
 	dsn             *mysql.Config
 	db              *sql.DB
+	scans           *sql.DB // for backfills: its queries may take long
 	database, table string
 }
 
@@ -57,10 +62,14 @@ func (c Config) Parse() (dsn *mysql.Config, database, table string, err error) {
 	if !ok {
 		database, table = dsn.DBName, c.Table
 	}
+	if strings.Contains(table, ".") {
+		return nil, "", "", fmt.Errorf("binlog: the table %q has more than one dot: give --table shop.outbox", c.Table)
+	}
 	if database == "" || table == "" {
 		return nil, "", "", fmt.Errorf("binlog: the table %q names no database, and neither does the DSN: give --table shop.outbox", c.Table)
 	}
-	dsn.Timeout = dialTimeout
+	dsn.Timeout = cmp.Or(dsn.Timeout, dialTimeout)
+	dsn.ReadTimeout, dsn.WriteTimeout = cmp.Or(dsn.ReadTimeout, queryTimeout), cmp.Or(dsn.WriteTimeout, queryTimeout)
 	dsn.ParseTime = false
 	dsn.InterpolateParams = true
 	dsn.Collation = "" // the server's utf8mb4 default
@@ -78,18 +87,26 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, errors.New("binlog: the DSN has parameters that do not fit together: look at tls and the timeouts")
 	}
-	s := &Server{cfg: cfg, dsn: dsn, db: sql.OpenDB(connector), database: database, table: table}
+	patient := dsn.Clone()
+	patient.ReadTimeout = 0
+	scans, err := mysql.NewConnector(patient)
+	if err != nil {
+		return nil, errors.New("binlog: the DSN has parameters that do not fit together: look at tls and the timeouts")
+	}
+	s := &Server{cfg: cfg, dsn: dsn, db: sql.OpenDB(connector), scans: sql.OpenDB(scans), database: database, table: table}
 	s.db.SetMaxOpenConns(4)
 	s.db.SetConnMaxIdleTime(time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout) // of a server that takes the connection and says nothing
+	defer cancel()
 	if err := s.db.QueryRowContext(ctx, "SELECT @@server_uuid, @@version").Scan(&s.UUID, &s.Version); err != nil {
-		s.db.Close()
+		s.Close()
 		return nil, s.explain(err)
 	}
 	return s, nil
 }
 
 // Close ends the connections to the server, those of open streams apart.
-func (s *Server) Close() error { return s.db.Close() }
+func (s *Server) Close() error { return errors.Join(s.db.Close(), s.scans.Close()) }
 
 // Address is the server's host and port, without user and password.
 func (s *Server) Address() string { return s.dsn.Addr }
@@ -100,6 +117,10 @@ func (s *Server) TableName() string { return s.database + "." + s.table }
 // explain sorts the server's refusals by their number.
 func (s *Server) explain(err error) error {
 	var refusal *mysql.MySQLError
+	var unverified *tls.CertificateVerificationError
+	if errors.As(err, &unverified) || errors.Is(err, mysql.ErrNoTLS) {
+		return fmt.Errorf("%w: MySQL at %s: %w; look at tls= in --mysql-dsn: true wants a certificate of an authority that this host trusts, skip-verify takes any, false is without", ErrTLS, s.dsn.Addr, err)
+	}
 	if !errors.As(err, &refusal) {
 		return fmt.Errorf("binlog: MySQL at %s: %w", s.dsn.Addr, err)
 	}
@@ -107,9 +128,11 @@ func (s *Server) explain(err error) error {
 	case 1045, 1698: // ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
 		return fmt.Errorf("%w: MySQL at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.dsn.Addr, refusal.Message)
 	case 1044: // ER_DBACCESS_DENIED_ERROR
-		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT SELECT ON `%s`.`%s` TO %s", ErrGrant, s.dsn.Addr, refusal.Message, s.database, s.table, s.account())
+		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT SELECT ON %s TO %s", ErrGrant, s.dsn.Addr, refusal.Message, s.quoted(), s.account())
 	case 1142, 1143: // ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
-		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT SELECT ON `%s`.`%s` TO %s", ErrGrant, s.dsn.Addr, refusal.Message, s.database, s.table, s.account())
+		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT SELECT ON %s TO %s", ErrGrant, s.dsn.Addr, refusal.Message, s.quoted(), s.account())
+	case 1193, 1231: // ER_UNKNOWN_SYSTEM_VARIABLE, ER_WRONG_VALUE_FOR_VAR
+		return fmt.Errorf("%w: MySQL at %s: %s; look at the parameters behind the ? of --mysql-dsn", ErrSettings, s.dsn.Addr, refusal.Message)
 	case 1049: // ER_BAD_DB_ERROR
 		return fmt.Errorf("%w: MySQL at %s: %s; check the database in --mysql-dsn and --table: SHOW DATABASES", schema.ErrTable, s.dsn.Addr, refusal.Message)
 	case 1146: // ER_NO_SUCH_TABLE
@@ -170,13 +193,16 @@ func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
 		return nil, s.explain(err)
 	}
 	if len(columns) == 0 { // absent, or hidden for want of a privilege: ask it to know which
-		_, err := s.db.ExecContext(ctx, "SELECT 1 FROM "+quote(s.database)+"."+quote(s.table)+" LIMIT 0")
+		_, err := s.db.ExecContext(ctx, "SELECT 1 FROM "+s.quoted()+" LIMIT 0")
 		if err != nil {
 			return nil, s.explain(err)
 		}
 	}
 	return schema.NewTable(database, table, columns, s.cfg.Options)
 }
+
+// quoted is the table's name for a statement.
+func (s *Server) quoted() string { return quote(s.database) + "." + quote(s.table) }
 
 func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
@@ -215,8 +241,8 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 		return err
 	}
 	if !missing.IsEmpty() {
-		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; find their outbox rows in the table, then go on behind the gap: relay resume --from-gtid '<checkpoint set>,%s' --yes",
-			ErrPurged, missing.Count(), missing, missing)
+		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; find their outbox rows in the table, then go on behind the gap: relay resume --from-gtid '%s' --yes",
+			ErrPurged, missing.Count(), missing, position.with(missing))
 	}
 	executed, err := s.Executed(ctx)
 	if err != nil {
@@ -236,5 +262,9 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 // dial connects as the DSN says, for a replication connection.
 func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	return dialer.DialContext(ctx, s.dsn.Net, s.dsn.Addr)
+	conn, err := dialer.DialContext(ctx, s.dsn.Net, s.dsn.Addr)
+	if err == nil { // the handshake must end; the library sets its own limit behind it
+		err = conn.SetReadDeadline(time.Now().Add(dialTimeout))
+	}
+	return conn, err
 }

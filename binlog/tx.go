@@ -16,7 +16,9 @@ type Tx struct {
 	// has no events and does not move the position.
 	Prepared GTID
 
-	CommittedAt time.Time // on the server, with microseconds
+	// CommittedAt is when it was committed on the server where that happened
+	// first, in UTC with microseconds: replicas keep it.
+	CommittedAt time.Time
 	Events      []schema.Event
 	Last        bool  // false: more parts of the same transaction follow
 	Place       Place // just behind it

@@ -174,7 +174,7 @@ func TestAssemblerXAOnly(t *testing.T) {
 		gtid(2).begin().insert("a").query("INSERT INTO outbox VALUES (1)").xid().
 		xaGroup(3, x, "b").xaGroup(4, y, "c").gtid(5).query("XA ROLLBACK " + y)
 	a := newAssembler(outboxTable(t))
-	a.xaOnly = true
+	a.pass = func(g *group) bool { return g.xa == "" }
 	got, err := assemble(a, log)
 	if err != nil {
 		t.Fatal(err)

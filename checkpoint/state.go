@@ -35,6 +35,11 @@ type State struct {
 	// SavedAt is when the file was written, by the relay's clock. Save sets it.
 	SavedAt time.Time `json:"saved_at"`
 
+	// LastGTID is the newest settled transaction, in the order of the log;
+	// empty before the first. With CommittedAt it shows whether a server still
+	// has the history that was relayed.
+	LastGTID string `json:"last_gtid,omitempty"`
+
 	// CommittedAt is the commit time of the newest settled transaction, by
 	// the source's clock; zero before the first.
 	CommittedAt time.Time `json:"committed_at"`

@@ -69,10 +69,11 @@ type flight struct {
 // what became of it. It does not reconnect: when the connection is lost,
 // Receipts is closed, and a new Dial begins again.
 type Publisher struct {
-	link     *link
-	channel  *amqp.Channel
-	exchange string
-	log      zerolog.Logger
+	link       *link
+	channel    *amqp.Channel
+	exchange   string
+	partitions int
+	log        zerolog.Logger
 
 	queue    chan *schema.Event // Publish to pump
 	inFlight chan flight        // pump to settle, in the order of Publish
@@ -144,13 +145,14 @@ func newPublisher(l *link, channel *amqp.Channel, cfg Config) *Publisher {
 		window = 4096
 	}
 	p := &Publisher{
-		link:     l,
-		channel:  channel,
-		exchange: cfg.Exchange,
-		log:      cfg.Logger,
-		queue:    make(chan *schema.Event, window),
-		inFlight: make(chan flight, window),
-		receipts: make(chan Receipt, window),
+		link:       l,
+		channel:    channel,
+		exchange:   cfg.Exchange,
+		partitions: cfg.Partitions,
+		log:        cfg.Logger,
+		queue:      make(chan *schema.Event, window),
+		inFlight:   make(chan flight, window),
+		receipts:   make(chan Receipt, window),
 		// The library drops a return after five seconds where there is no room.
 		returns:   channel.NotifyReturn(make(chan amqp.Return, window+1)),
 		closes:    channel.NotifyClose(make(chan *amqp.Error, 1)),
@@ -405,6 +407,9 @@ func (p *Publisher) endError(largest *schema.Event) error {
 	if errors.As(p.cause, &reply) && reply.Server {
 		switch reply.Code {
 		case amqp.NotFound:
+			if p.partitions > 0 { // the next Dial declares it
+				return fmt.Errorf("exchange: exchange %q at %s was deleted: %w", p.exchange, p.link.endpoint, reply)
+			}
 			return exchangeMissing(p.link.endpoint, p.exchange, reply)
 		case amqp.AccessRefused:
 			return p.link.refusal(reply)

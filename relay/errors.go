@@ -2,6 +2,7 @@ package relay
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
@@ -47,6 +48,7 @@ var exits = []struct {
 	{binlog.ErrDamaged, ExitBadEvent},
 	{binlog.ErrAuth, ExitUnfit},
 	{binlog.ErrGrant, ExitUnfit},
+	{binlog.ErrTLS, ExitUnfit},
 	{binlog.ErrSettings, ExitUnfit},
 	{binlog.ErrPurged, ExitUnfit},
 	{binlog.ErrDiverged, ExitUnfit},
@@ -79,6 +81,14 @@ func lasting(err error) int {
 		}
 	}
 	return 0
+}
+
+// unfit marks an error that at the start is no passing one.
+func unfit(err error) error {
+	if err == nil || lasting(err) != 0 {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnfit, err)
 }
 
 // ExitCode is the process's exit code for what a command returned. Under

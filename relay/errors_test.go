@@ -33,6 +33,7 @@ func TestExitCode(t *testing.T) {
 		{ErrUnavailable, 75},
 		{binlog.ErrAuth, 78},
 		{binlog.ErrGrant, 78},
+		{binlog.ErrTLS, 78},
 		{binlog.ErrSettings, 78},
 		{binlog.ErrPurged, 78},
 		{binlog.ErrDiverged, 78},

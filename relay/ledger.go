@@ -15,6 +15,7 @@ import (
 type ledger struct {
 	state    checkpoint.State // GTIDSet apart, which is position's text
 	position *binlog.GTIDSet
+	last     binlog.GTID  // the newest settled transaction; zero: none yet
 	newest   time.Time    // commit time of the newest settled transaction, or creation time in a backfill
 	place    binlog.Place // just behind it
 
@@ -114,7 +115,7 @@ func (l *ledger) cover(it *item) {
 		l.backfilled(tx)
 		return
 	}
-	l.state.CommittedAt = tx.CommittedAt
+	l.state.CommittedAt, l.last = tx.CommittedAt, tx.GTID
 	l.position.Add(tx.GTID)
 	if !tx.Prepared.IsZero() {
 		l.position.Add(tx.Prepared)
@@ -146,6 +147,9 @@ func (l *ledger) backfilled(tx *binlog.Tx) {
 func (l *ledger) snapshot() checkpoint.State {
 	s := l.state
 	s.GTIDSet = l.position.String()
+	if !l.last.IsZero() {
+		s.LastGTID = l.last.String()
+	}
 	if s.Backfill != nil {
 		b := *s.Backfill
 		s.Backfill = &b

@@ -2,7 +2,9 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -37,7 +39,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	file, err := checkpoint.Open(cfg.Checkpoint)
 	if err != nil {
-		return err
+		return unfit(err)
 	}
 	defer file.Close()
 	return run(ctx, cfg, file)
@@ -72,7 +74,7 @@ func (r *Relay) retry(ctx context.Context) error {
 			return nil
 		}
 		if lasting(err) != 0 {
-			return err
+			return r.wayOut(err)
 		}
 		if since.IsZero() || time.Since(start) > waits.MaxInterval { // it had lasted: this is a new trouble
 			since = time.Now()
@@ -94,6 +96,20 @@ func (r *Relay) retry(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// wayOut adds to an error about a transaction that cannot be relayed how to go
+// on behind it.
+func (r *Relay) wayOut(err error) error {
+	var bad *schema.BadEventError
+	state, _ := r.file.State()
+	switch {
+	case !errors.As(err, &bad):
+		return err
+	case bad.GTID == "":
+		return fmt.Errorf("%w; mend the row or stamp it published, then start again", err)
+	}
+	return fmt.Errorf("%w; to go on behind its transaction, when its rows are dealt with: relay resume --from-gtid '%s' --yes", err, strings.Trim(state.GTIDSet+","+bad.GTID, ","))
 }
 
 // session connects both sides and relays once.
@@ -123,16 +139,17 @@ func (r *Relay) session(ctx context.Context) error {
 		Msg("following")
 
 	measuring, stop := context.WithCancel(ctx)
-	measured := make(chan struct{})
+	measured, alarm := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer close(measured)
-		r.measure(measuring, server)
+		r.measure(measuring, server, alarm)
 	}()
 	defer func() {
 		stop()
 		<-measured
 	}()
 	s := &session{
+		alarm:  alarm,
 		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,
 		window: r.cfg.Window, drain: r.cfg.DrainTimeout, board: r.board, log: r.log,
 	}
@@ -182,6 +199,13 @@ func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.
 		return nil, nil, err
 	}
 	state.ServerUUID = server.UUID
+	// Nothing is sent before the checkpoint is seen to be writable: what cannot
+	// be saved would be sent again and again.
+	if exists {
+		if err := r.file.Save(state); err != nil {
+			return nil, nil, err
+		}
+	}
 	source, err := openOutbox(ctx, server, table, state, snapshot)
 	if err != nil {
 		return nil, nil, err
@@ -226,7 +250,8 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 	return state, snapshot, nil
 }
 
-// fits refuses a checkpoint that is not of this outbox on this server.
+// fits refuses a checkpoint that is not of this outbox on this server, or that
+// the server's log does not go on from.
 func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog.Server, table *schema.Table) error {
 	if err := sameTable(r.file.Path(), state, table.String()); err != nil {
 		return err
@@ -235,7 +260,10 @@ func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog
 	if err != nil {
 		return err
 	}
-	return server.CheckPosition(ctx, position)
+	if err := server.CheckPosition(ctx, position); err != nil || state.LastGTID == "" {
+		return err
+	}
+	return server.Remembers(ctx, state.LastGTID, state.CommittedAt, table)
 }
 
 func sameTable(path string, state checkpoint.State, table string) error {
@@ -248,8 +276,10 @@ func sameTable(path string, state checkpoint.State, table string) error {
 	return nil
 }
 
-// measure looks at the server's log files now and then.
-func (r *Relay) measure(ctx context.Context, server *binlog.Server) {
+// measure looks at the server's log files now and then. It raises the alarm
+// when the server no longer has what was relayed: a stream does not notice a
+// log that is reset under it.
+func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<- error) {
 	ticker := time.NewTicker(measureInterval)
 	defer ticker.Stop()
 	for {
@@ -258,6 +288,13 @@ func (r *Relay) measure(ctx context.Context, server *binlog.Server) {
 			var behind int64
 			if behind, err = server.Behind(ctx, r.board.place()); err == nil {
 				r.board.measured(behind, retention)
+			}
+		}
+		state, _ := r.file.State()
+		if position, err := binlog.ParseGTIDSet(state.GTIDSet); err == nil {
+			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) {
+				alarm <- err
+				return
 			}
 		}
 		select {

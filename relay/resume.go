@@ -32,7 +32,7 @@ func Resume(ctx context.Context, cfg Config, order Override, out io.Writer) erro
 	}
 	file, err := checkpoint.Override(cfg.Checkpoint)
 	if err != nil {
-		return err
+		return unfit(err)
 	}
 	defer file.Close()
 	if err := override(ctx, cfg, file, set, order, out); err != nil || order.DryRun {
@@ -41,6 +41,7 @@ func Resume(ctx context.Context, cfg Config, order Override, out io.Writer) erro
 	return run(ctx, cfg, file)
 }
 
+// override makes the order's checkpoint, or only tells what it would do.
 func override(ctx context.Context, cfg Config, file *checkpoint.File, set *binlog.GTIDSet, order Override, out io.Writer) error {
 	server, err := binlog.Open(ctx, cfg.Source)
 	if err != nil {
@@ -48,85 +49,116 @@ func override(ctx context.Context, cfg Config, file *checkpoint.File, set *binlo
 	}
 	defer server.Close()
 	if err := server.CheckPosition(ctx, set); err != nil {
-		return err
+		return unavailable(err)
 	}
 	table, err := server.Table(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
-	old, exists := file.State()
-	if exists {
-		if err := sameTable(file.Path(), old, table.String()); err != nil {
-			return err
-		}
-	}
-	again, skipped, err := compare(ctx, server, old, exists, set)
+	m, err := newMove(ctx, server, file, set, table.String())
 	if err != nil {
-		return err
+		return unavailable(err)
 	}
-	switch damage := file.Damage(); {
-	case damage != nil:
-		fmt.Fprintf(out, "checkpoint   %s cannot be read: %v\n", file.Path(), damage)
-		fmt.Fprintln(out, "sequence     begins again at 1, since only that file told how far it had come")
-	case !exists:
-		fmt.Fprintf(out, "checkpoint   %s does not exist yet\n", file.Path())
-	default:
-		fmt.Fprintf(out, "checkpoint   %s at %s\n", file.Path(), old.GTIDSet)
-	}
-	fmt.Fprintf(out, "resume from  %s\n", set)
-	fmt.Fprintf(out, "sent again   %d transactions%s\n", again.Count(), listed(again))
-	fmt.Fprintf(out, "skipped      %d transactions%s\n", skipped.Count(), listed(skipped))
-	if exists && old.Backfill != nil {
-		fmt.Fprintln(out, "backfill     was under way and is given up: rows of the table that were not sent yet are skipped")
-	}
-	gives := !skipped.IsEmpty() || (exists && old.Backfill != nil)
-	if gives && !order.Yes && !order.DryRun {
-		rows := ""
-		if old.Backfill != nil {
-			rows = ", and the rest of a backfill that was under way"
-		}
-		return fmt.Errorf("%w: --from-gtid %s skips %d transactions that were not relayed%s%s; if that is meant, type it again with --yes; to see only what it does: --dry-run",
-			ErrUnfit, set, skipped.Count(), listed(skipped), rows)
-	}
+	m.print(out)
 	if order.DryRun {
 		return nil
 	}
-	if exists || file.Damage() != nil {
-		kept, err := file.Keep()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "kept         %s\n", kept)
+	if err := m.refusal(); err != nil && !order.Yes {
+		return err
 	}
-	partial := old.Partial
-	if partial != nil {
-		within, err := binlog.ParseGTIDSet(partial.GTID)
-		if err != nil || set.Contains(within) {
-			partial = nil
-		}
+	kept, err := file.Keep()
+	if err != nil {
+		return err
+	}
+	if kept != "" {
+		fmt.Fprintf(out, "kept         %s\n", kept)
 	}
 	return file.Save(checkpoint.State{
 		Flavor: "mysql", GTIDSet: set.String(), ServerUUID: server.UUID, Table: table.String(),
-		Sequence: old.Sequence, CommittedAt: old.CommittedAt, Partial: partial,
+		Sequence: m.old.Sequence, CommittedAt: m.old.CommittedAt, Partial: m.partial(),
 	})
 }
 
-// compare tells what lies between the checkpoint and the set: what is sent
-// again, and what is skipped. Without a checkpoint everything that the set
-// leaves out is sent, and what it covers is skipped.
-func compare(ctx context.Context, server *binlog.Server, old checkpoint.State, exists bool, set *binlog.GTIDSet) (again, skipped *binlog.GTIDSet, err error) {
-	position, err := binlog.ParseGTIDSet(old.GTIDSet)
+// move is what lies between the checkpoint and the set that is to replace it.
+type move struct {
+	path           string
+	damage         error            // why the checkpoint cannot be read
+	old            checkpoint.State // zero where there is none to read
+	known          bool             // old was read
+	set            *binlog.GTIDSet
+	again, skipped *binlog.GTIDSet // transactions to be sent again, and not to be sent
+}
+
+func newMove(ctx context.Context, server *binlog.Server, file *checkpoint.File, set *binlog.GTIDSet, table string) (*move, error) {
+	m := &move{path: file.Path(), damage: file.Damage(), set: set}
+	m.old, m.known = file.State()
+	if m.known {
+		if err := sameTable(m.path, m.old, table); err != nil {
+			return nil, err
+		}
+	}
+	position, err := binlog.ParseGTIDSet(m.old.GTIDSet)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if !exists {
-		position = set
+	if m.again, err = server.Subtract(ctx, position, set); err != nil {
+		return nil, err
 	}
-	if again, err = server.Subtract(ctx, position, set); err != nil {
-		return nil, nil, err
+	m.skipped, err = server.Subtract(ctx, set, position)
+	return m, err
+}
+
+func (m *move) print(out io.Writer) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(out, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	skipped, err = server.Subtract(ctx, set, position)
-	return again, skipped, err
+	switch {
+	case m.damage != nil:
+		line("checkpoint", "%s cannot be read: %v", m.path, m.damage)
+		line("sequence", "begins again at 1, since only that file told how far it had come")
+	case !m.known:
+		line("checkpoint", "%s does not exist yet", m.path)
+	default:
+		line("checkpoint", "%s at %s", m.path, m.old.GTIDSet)
+	}
+	line("resume from", "%s", m.set)
+	if !m.known {
+		line("sent again", "unknown: there is no checkpoint to compare with")
+		line("skipped", "unknown: what the set covers and was never sent, rows of the table included")
+		return
+	}
+	line("sent again", "%d transactions%s", m.again.Count(), listed(m.again))
+	line("skipped", "%d transactions%s", m.skipped.Count(), listed(m.skipped))
+	if m.old.Backfill != nil {
+		line("backfill", "was under way and is given up: rows of the table that were not sent yet are skipped")
+	}
+}
+
+// refusal is why the operator must confirm the move; nil when nothing is lost
+// by it.
+func (m *move) refusal() error {
+	const way = "; if that is meant, type it again with --yes; to see only what it does: --dry-run"
+	switch {
+	case !m.known:
+		return fmt.Errorf("%w: without a readable checkpoint it cannot be told what --from-gtid %s skips%s", ErrUnfit, m.set, way)
+	case m.old.Backfill != nil:
+		return fmt.Errorf("%w: --from-gtid %s skips %d transactions that were not relayed%s, and the rest of a backfill that was under way%s", ErrUnfit, m.set, m.skipped.Count(), listed(m.skipped), way)
+	case !m.skipped.IsEmpty():
+		return fmt.Errorf("%w: --from-gtid %s skips %d transactions that were not relayed%s%s", ErrUnfit, m.set, m.skipped.Count(), listed(m.skipped), way)
+	}
+	return nil
+}
+
+// partial is kept when its transaction is one that is sent again.
+func (m *move) partial() *checkpoint.Partial {
+	if m.old.Partial == nil {
+		return nil
+	}
+	within, err := binlog.ParseGTIDSet(m.old.Partial.GTID)
+	if err != nil || m.set.Contains(within) {
+		return nil
+	}
+	return m.old.Partial
 }
 
 func listed(set *binlog.GTIDSet) string {

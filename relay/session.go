@@ -43,6 +43,7 @@ type Publisher interface {
 type session struct {
 	ledger *ledger
 	lanes  *lanes
+	alarm  <-chan error // from who watches the server
 	file   *checkpoint.File
 	source Source
 	broker Publisher
@@ -125,6 +126,8 @@ func (s *session) run(ctx context.Context) error {
 			if err != nil {
 				return unsaved(ctx, errors.Join(cause, err))
 			}
+		case err := <-s.alarm:
+			stop(err)
 		case <-stopping:
 			stopping = nil
 			s.log.Info().Int("in_flight", s.outstanding).Msg("stopping: settling what is in flight")

@@ -90,14 +90,14 @@ func enumValues(columnType string) []string {
 var charsets = map[string]bool{"utf8mb4": true, "utf8mb3": true, "utf8": true, "ascii": true}
 
 // can reports why the column cannot serve the role; nil when it can.
-func (c Column) can(r Role) error {
+func (c Column) can(r Role, table string) error {
 	for _, kind := range roleKinds[r] {
 		if c.Kind != kind {
 			continue
 		}
 		if (kind == Text || kind == Enum) && !charsets[c.Charset] {
-			return fmt.Errorf("column %s has character set %s, and the relay reads utf8mb4, utf8mb3 and ascii: ALTER TABLE … MODIFY %s %s CHARACTER SET utf8mb4",
-				c.Name, c.Charset, c.Name, c.Type)
+			return fmt.Errorf("column %s has character set %s, and the relay reads utf8mb4, utf8mb3 and ascii; type: ALTER TABLE %s CONVERT TO CHARACTER SET utf8mb4",
+				c.Name, c.Charset, table)
 		}
 		return nil
 	}

@@ -117,6 +117,9 @@ func ParseColumns(text string) (map[Role]string, error) {
 			return nil, fmt.Errorf("schema: columns %q: want role=column pairs such as id=event_id,payload=body, with the roles %s",
 				pair, strings.Join(roleNames[:], ", "))
 		}
+		if before, twice := columns[Role(role)]; twice {
+			return nil, fmt.Errorf("schema: columns: %s is given twice, as %s and as %s", Role(role), before, column)
+		}
 		columns[Role(role)] = column
 	}
 	return columns, nil

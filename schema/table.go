@@ -62,7 +62,7 @@ func (t *Table) fit() error {
 		if !ok {
 			continue
 		}
-		if err := c.can(r); err != nil {
+		if err := c.can(r, t.String()); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrTable, t, err)
 		}
 	}

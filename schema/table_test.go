@@ -153,9 +153,9 @@ func TestNewTableRefuses(t *testing.T) {
 		{"created_at of text", with(relayColumns, "created_at varchar(30)"), Options{}, "shop.outbox: column created_at is varchar(30), which cannot hold the created_at"},
 		{"headers of bytes", append(relayColumns[:7:7], "headers blob"), Options{}, "shop.outbox: column headers is blob, which cannot hold the headers"},
 		{"latin1", with(relayColumns, "topic varchar(120) charset latin1"), Options{},
-			"shop.outbox: column topic has character set latin1, and the relay reads utf8mb4, utf8mb3 and ascii: ALTER TABLE … MODIFY topic varchar(120) CHARACTER SET utf8mb4"},
+			"shop.outbox: column topic has character set latin1, and the relay reads utf8mb4, utf8mb3 and ascii; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
 		{"latin1 enum", with(relayColumns, "status enum('pending') charset latin1"), Options{},
-			"shop.outbox: column status has character set latin1, and the relay reads utf8mb4, utf8mb3 and ascii: ALTER TABLE … MODIFY status enum('pending') CHARACTER SET utf8mb4"},
+			"shop.outbox: column status has character set latin1, and the relay reads utf8mb4, utf8mb3 and ascii; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -182,7 +182,7 @@ func (r *reader) headers() map[string]any {
 	decoder := json.NewDecoder(bytes.NewReader(v.Bytes))
 	var raw map[string]json.RawMessage
 	if err := decoder.Decode(&raw); err != nil {
-		r.fail("column %s is not a JSON object: %v", c.Name, err)
+		r.fail("column %s is not a JSON object, as {\"traceparent\": \"…\"}", c.Name)
 		return nil
 	}
 	if _, err := decoder.Token(); err != io.EOF {

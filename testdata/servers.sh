@@ -6,6 +6,7 @@
 #   mysqld DIR PORT [OPTION...]    one more MySQL server, in the foreground
 #   rabbitmq DIR PORT              one more RabbitMQ broker, in the foreground
 #   rabbitmqctl DIR ARG...         rabbitmqctl against the broker of DIR (up's own: .dev/rabbitmq)
+#   mysql ARG...                   the mysql client, as root, on the server that up started
 #
 # The servers come from, in this order: RELAY_TEST_MYSQL_DSN and RELAY_TEST_AMQP_URL in the environment
 # (there already, only checked); Docker Compose, where an engine answers; else, as root on Debian,
@@ -253,6 +254,13 @@ rabbitmqctl() { # DIR ARGS...
     /usr/lib/rabbitmq/bin/rabbitmqctl --node "$(<"$dir/node")" --erlang-cookie "$(<"$dir/.erlang.cookie")" "$@"
 }
 
+mysql() { # ARGS...
+  if engine; then compose exec -T mysql mysql -uroot -p"$password" "$@"; exit; fi
+  need_root
+  alive "$dev/mysqld" || die "no MySQL runs here: make up"
+  MYSQL_PWD=$password exec chroot "$root" mysql --no-defaults -h127.0.0.1 -P"$(<"$dev/mysqld.port")" -uroot "$@"
+}
+
 # ---- Docker
 
 compose() {
@@ -393,6 +401,6 @@ down() {
 
 command=${1-}
 case $command in
-  up | down | mysqld | rabbitmq | rabbitmqctl | enter) shift; "$command" "$@" ;;
-  *) die "usage: $0 up | down | mysqld DIR PORT [OPTION...] | rabbitmq DIR PORT | rabbitmqctl DIR ARG..." ;;
+  up | down | mysqld | rabbitmq | rabbitmqctl | mysql | enter) shift; "$command" "$@" ;;
+  *) die "usage: $0 up | down | mysqld DIR PORT [OPTION...] | rabbitmq DIR PORT | rabbitmqctl DIR ARG... | mysql ARG..." ;;
 esac

@@ -58,7 +58,7 @@ func placeFlags() []cli.Flag {
 // runFlags say how to relay.
 func runFlags() []cli.Flag {
 	return append(placeFlags(),
-		&cli.Uint64Flag{Name: "server-id", Usage: "replica id (default: derived from host and checkpoint path, 2^31 and up)", EnvVars: env("server-id")},
+		&cli.Uint64Flag{Name: "server-id", Usage: "replica id", DefaultText: "derived from host and checkpoint path, 2^31 and up", EnvVars: env("server-id")},
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
 		number("window", 4096, "events in flight at most"),
 		text("order", "strict", "strict: an event waits for the one before it of its aggregate; pipelined: without that wait"),
@@ -133,6 +133,9 @@ func broker(c *cli.Context) (exchange.Config, error) {
 	var err error
 	if cfg.URL == "" {
 		return cfg, usage("--amqp-url is missing; type: relay %s --amqp-url 'amqp://relay:PASSWORD@127.0.0.1:5672/', or set RELAY_AMQP_URL", c.Command.Name)
+	}
+	if cfg.Exchange == "" || len(cfg.Exchange) > 240 {
+		return cfg, usage("--exchange has %d bytes, and 1 to 240 are possible; type: --exchange outbox", len(cfg.Exchange))
 	}
 	if cfg.Partitions < 0 || cfg.Partitions > 1024 {
 		return cfg, usage("--partitions %d is not between 0 and 1024", cfg.Partitions)

@@ -109,6 +109,7 @@ func TestExchangeDeleted(t *testing.T) {
 }
 
 // TestSilent: something listens where a server should be, and says nothing.
+// The relay takes it for one that is away.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -133,6 +134,10 @@ func TestSilent(t *testing.T) {
 		{"--mysql-dsn", source.FormatDSN()},
 		{"--amqp-url", (&url.URL{Scheme: "amqp", Host: listener.Addr().String(), Path: "/"}).String()},
 	} {
+		r.run(append([]string{"run", "--give-up-after", "1s", "--log-level", "error"}, flags...)...).want(t, 75, listener.Addr().String())
+		for len(accepted) > 0 {
+			(<-accepted).Close()
+		}
 		d := r.start(flags...)
 		conn := <-accepted
 		defer conn.Close()

@@ -9,9 +9,9 @@ import (
 )
 
 // TestOnlyCommitted: what was rolled back never arrives, and what was
-// committed does, in whatever way. It is not parallel: a relay that first
-// starts while an XA transaction is prepared cannot go on.
+// committed does, in whatever way.
 func TestOnlyCommitted(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	r.exec("CREATE TABLE orders (id INT PRIMARY KEY)")
 	r.begun()

@@ -108,8 +108,9 @@ func TestResume(t *testing.T) {
 		if !bytes.Equal(mustRead(t, r.checkpoint()), damaged) {
 			t.Error("a dry run has changed the damaged file")
 		}
+		r.run("resume", "--from-gtid", set).want(t, 78, "cannot be told what", "--yes")
 		r.insert(r.db, 6, 6)
-		if _, ids := r.resumed("--from-gtid", set); !slices.Equal(ids, []string{idText(6)}) {
+		if _, ids := r.resumed("--from-gtid", set, "--yes"); !slices.Equal(ids, []string{idText(6)}) {
 			t.Errorf("sent %v, want event 6 alone", ids)
 		}
 		if kept := r.kept(); !bytes.Equal(mustRead(t, kept[len(kept)-1]), damaged) {

@@ -26,8 +26,8 @@ func (p *process) Errorf(text string, args ...any) { fmt.Fprintf(os.Stderr, text
 func (p *process) TempDir() string                 { return p.dir }
 
 // shared is one binary and one MySQL server for the whole process. The server
-// is not the one of make up: an XA transaction that others have prepared there
-// when a relay first starts ends that relay, as it must.
+// is not the one of make up, so that the load of other packages' tests is not
+// in its log.
 var shared struct {
 	once    sync.Once
 	process *process

@@ -1,0 +1,65 @@
+package cli_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outboxrelay/relay/relay/relaytest"
+	"github.com/outboxrelay/relay/schema"
+)
+
+// TestReset: the server's log and GTIDs are reset, and it counts anew, past
+// the relay's position. The GTIDs look as if they had been relayed; what they
+// name now was not. Without the look at the last transaction's commit time the
+// relay goes on, and the new events are lost.
+func TestReset(t *testing.T) {
+	t.Parallel()
+	const reset = "RESET BINARY LOGS AND GTIDS"
+	server := relaytest.PrivateMySQL(t)
+	again := func(r *rig) { // as many transactions as there were, and some
+		position := r.state().GTIDSet
+		r.exec(reset)
+		for n := 100; r.text("SELECT GTID_SUBSET(?, @@GLOBAL.gtid_executed)", position) == "0"; n++ {
+			r.insert(r.db, n, n)
+		}
+		r.insert(r.db, 1, 3)
+	}
+	t.Run("while down", func(t *testing.T) {
+		r := rigOn(t, databaseOn(t, server), schema.SQL).begun()
+		r.insert(r.db, 11, 13)
+		r.relayed()
+		again(r)
+		got := r.run("run", "--partitions", "1")
+		got.want(t, 78, "diverged", "was reset or restored", "relay resume --from-gtid '")
+		got.oneLine(t)
+	})
+	t.Run("while running", func(t *testing.T) {
+		r := rigOn(t, databaseOn(t, server), schema.SQL).begun()
+		d := r.start("--partitions", "1")
+		r.insert(r.db, 11, 13)
+		d.settled()
+		again(r)
+		d.wantCode(78)
+	})
+	t.Run("and idle since", func(t *testing.T) {
+		r := rigOn(t, databaseOn(t, server), schema.SQL).begun()
+		d := r.start("--partitions", "1")
+		r.insert(r.db, 11, 13)
+		d.settled()
+		r.exec(reset)
+		d.wantCode(78)
+	})
+}
+
+// wantCode waits for the relay to end by itself.
+func (d *daemon) wantCode(code int) {
+	d.rig.t.Helper()
+	select {
+	case <-d.Done():
+	case <-time.After(patience):
+		d.rig.t.Fatalf("the relay goes on")
+	}
+	if got := d.Wait(); got != code {
+		d.rig.t.Errorf("the relay ended with %d, want %d:\n%s", got, code, d.Tail())
+	}
+}
