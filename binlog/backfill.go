@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -236,9 +237,8 @@ func (b *Backfill) row() (*Tx, error) {
 		switch {
 		case v.Null:
 		case column.Kind == schema.Time:
-			var err error
-			if v.Time, err = b.time(column, string(b.cells[i])); err != nil {
-				return nil, err
+			if v.Time, v.Err = b.time(column, string(b.cells[i])); v.Err != nil {
+				v.Bytes = bytes.Clone(b.cells[i])
 			}
 		default:
 			v.Bytes = append([]byte{}, b.cells[i]...)
@@ -248,10 +248,7 @@ func (b *Backfill) row() (*Tx, error) {
 	for _, key := range b.keys {
 		at = append(at, b.cells[slices.Index(b.roles, key)])
 	}
-	event, err := b.table.Event(&row, schema.Origin{CommittedAt: b.SnapshotAt})
-	if err != nil {
-		return nil, err
-	}
+	event := b.table.Event(&row, schema.Origin{CommittedAt: b.SnapshotAt})
 	return &Tx{Events: []schema.Event{event}, CommittedAt: event.CreatedAt, Last: true, Cursor: b.cursor(at)}, nil
 }
 
@@ -267,7 +264,7 @@ func (b *Backfill) time(column schema.Column, text string) (time.Time, error) {
 	}
 	t, err := time.ParseInLocation("2006-01-02 15:04:05.999999", text, zone)
 	if err != nil {
-		return time.Time{}, &schema.BadEventError{Reason: fmt.Sprintf("column %s: %q is not a time", column.Name, text)}
+		return time.Time{}, fmt.Errorf("%q is not a time", text)
 	}
 	return t.UTC(), nil
 }

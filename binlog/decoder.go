@@ -128,16 +128,12 @@ func (d *decoder) rows(img *image, version int, body []byte, from schema.Origin,
 		if rest, err = readRow(d.cells, img.columns, bitmap, rest); err != nil {
 			return err
 		}
-		event, err := d.event(img, from)
-		if err != nil {
-			return err
-		}
-		yield(event)
+		yield(d.event(img, from))
 	}
 	return nil
 }
 
-func (d *decoder) event(img *image, from schema.Origin) (schema.Event, error) {
+func (d *decoder) event(img *image, from schema.Origin) schema.Event {
 	var row schema.Values
 	for r, at := range img.roles {
 		if at < 0 {
@@ -145,15 +141,10 @@ func (d *decoder) event(img *image, from schema.Origin) (schema.Event, error) {
 		}
 		c := d.cells[at]
 		row[r] = schema.Value{Present: c.present, Null: c.null}
-		if !c.present || c.null {
-			continue
-		}
-		column, _ := d.table.Column(schema.Role(r))
-		if err := d.value(&row[r], column, c); err != nil {
-			return schema.Event{}, &schema.BadEventError{
-				ID:     d.id(img),
-				GTID:   from.GTID,
-				Reason: fmt.Sprintf("column %s: %v", column.Name, err),
+		if c.present && !c.null {
+			column, _ := d.table.Column(schema.Role(r))
+			if row[r].Err = d.value(&row[r], column, c); row[r].Err != nil {
+				row[r].Bytes = bytes.Clone(c.data)
 			}
 		}
 	}
@@ -192,15 +183,4 @@ func (d *decoder) value(v *schema.Value, column schema.Column, c cell) (err erro
 		v.Bytes = append([]byte{}, c.data...)
 	}
 	return err
-}
-
-// id reads the row's id for an error's sake.
-func (d *decoder) id(img *image) string {
-	at := img.roles[schema.RoleID]
-	column, _ := d.table.Column(schema.RoleID)
-	var v schema.Value
-	if !d.cells[at].present || d.cells[at].null || d.value(&v, column, d.cells[at]) != nil {
-		return ""
-	}
-	return schema.IDText(column, v.Bytes)
 }

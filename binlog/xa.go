@@ -72,6 +72,9 @@ func retitle(events []schema.Event, tx Tx) []schema.Event {
 	gtid := tx.GTID.String()
 	for i := range events {
 		events[i].GTID = gtid
+		if bad := events[i].Bad; bad != nil {
+			bad.GTID = gtid
+		}
 	}
 	return events
 }

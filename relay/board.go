@@ -18,9 +18,9 @@ import (
 type board struct {
 	registry *prometheus.Registry
 
-	published, confirmed, returned, nacked, transactions prometheus.Counter
-	reconnects                                           *prometheus.CounterVec
-	latency                                              prometheus.Histogram
+	published, confirmed, returned, nacked, transactions, parked prometheus.Counter
+	reconnects                                                   *prometheus.CounterVec
+	latency                                                      prometheus.Histogram
 
 	mu        sync.Mutex
 	now       snapshot
@@ -62,6 +62,7 @@ func newBoard(savedAt func() time.Time) *board {
 	b.confirmed = counter("relay_events_confirmed_total", "Events that the broker confirmed and routed to a queue.")
 	b.returned = counter("relay_events_returned_total", "Events that the broker routed to no queue.")
 	b.nacked = counter("relay_events_nacked_total", "Events that the broker refused.")
+	b.parked = counter("relay_events_parked_total", "Events put aside into the parked file, bad ones and those behind them.")
 	b.transactions = counter("relay_transactions_total", "Transactions read from the log, those without outbox rows included.")
 	b.reconnects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "relay_reconnects_total", Help: "Sessions begun again, by the side that failed."}, []string{"side"})
 	b.latency = prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -19,6 +19,15 @@ const (
 	Earliest Start = "earliest" // all the log that the server still has
 )
 
+// OnBadEvent is what becomes of an event that cannot be relayed as it stands.
+type OnBadEvent string
+
+// What can become of it.
+const (
+	StopOnBad OnBadEvent = "stop" // the relay stops on it, with exit code 65
+	ParkBad   OnBadEvent = "park" // it goes into the parked file, and holds its aggregate back
+)
+
 // Config is all that a Relay needs to know.
 type Config struct {
 	Source     binlog.Config
@@ -30,6 +39,7 @@ type Config struct {
 	Order        Order         // Defaults to Strict.
 	DrainTimeout time.Duration // to settle what is in flight at a stop. Defaults to 15 s.
 	GiveUpAfter  time.Duration // of a server being away. Defaults to never (0).
+	OnBadEvent   OnBadEvent    // Defaults to StopOnBad.
 	Listen       string        // address of metrics and health; empty: none
 
 	Logger zerolog.Logger
@@ -44,6 +54,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Order == "" {
 		c.Order = Strict
+	}
+	if c.OnBadEvent == "" {
+		c.OnBadEvent = StopOnBad
 	}
 	if c.DrainTimeout <= 0 {
 		c.DrainTimeout = 15 * time.Second

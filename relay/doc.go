@@ -27,7 +27,7 @@
 //
 //	the broker returns or nacks an event     the session goes on and sends it again, with longer and longer waits
 //	a link breaks, a server is away          the session ends, another begins (exit 75 after --give-up-after)
-//	an event cannot be relayed               Run ends, exit 65
+//	an event cannot be relayed               Run ends, exit 65; or it is parked, and its aggregate with it
 //	settings, grants, topology, checkpoint   Run ends, exit 78
 //	the checkpoint cannot be saved           the session ends
 //	SIGTERM                                  reading stops, what is in flight is settled and saved, exit 0

@@ -39,11 +39,11 @@ func (l *lanes) enter(it *item) bool {
 	return !busy
 }
 
-// drop gives an item's lane up and returns how many waited in it.
-func (l *lanes) drop(it *item) int {
-	n := len(l.waiting[it.event.AggregateID])
+// drop gives an item's lane up and returns what waited in it.
+func (l *lanes) drop(it *item) []*item {
+	lane := l.waiting[it.event.AggregateID]
 	delete(l.waiting, it.event.AggregateID)
-	return n
+	return lane
 }
 
 // leave takes a confirmed item out and returns the next of its aggregate,

@@ -25,6 +25,10 @@ type Relay struct {
 	log   zerolog.Logger
 	file  *checkpoint.File
 	board *board
+	lot   *lot // nil: bad events stop the relay
+	// condemned are events by id that the broker closed the channel on: they
+	// are parked when they come again.
+	condemned map[string]*schema.BadEventError
 }
 
 // Run relays until ctx ends, then settles what is in flight, saves the
@@ -47,7 +51,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // run is Run with the checkpoint open.
 func run(ctx context.Context, cfg Config, file *checkpoint.File) error {
-	r := &Relay{cfg: cfg, log: cfg.Logger, file: file}
+	r := &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[string]*schema.BadEventError{}}
 	r.board = newBoard(func() time.Time {
 		state, _ := file.State()
 		return state.SavedAt
@@ -59,7 +63,26 @@ func run(ctx context.Context, cfg Config, file *checkpoint.File) error {
 		}
 		defer stop()
 	}
+	if err := r.openLot(); err != nil {
+		return err
+	}
+	defer r.lot.close()
 	return r.retry(ctx)
+}
+
+// openLot opens the parked file where bad events go there. Where they stop the
+// relay, one with events in it would let later ones of their aggregates pass.
+func (r *Relay) openLot() (err error) {
+	if r.cfg.OnBadEvent == ParkBad {
+		r.lot, err = openLot(r.file.Path())
+		return err
+	}
+	list, _, err := readParked(r.file.Path() + parkedSuffix)
+	if err == nil && len(list) > 0 {
+		err = fmt.Errorf("%w: %d events are parked in %s, and their aggregates wait for them; send them or let them go: relay replay --parked; or go on parking: --on-bad-event park",
+			ErrUnfit, len(list), r.file.Path()+parkedSuffix)
+	}
+	return err
 }
 
 func (r *Relay) retry(ctx context.Context) error {
@@ -72,6 +95,9 @@ func (r *Relay) retry(ctx context.Context) error {
 		if err == nil || (ctx.Err() != nil && lasting(err) == 0) {
 			r.log.Info().Msg("stopped")
 			return nil
+		}
+		if r.condemn(err) {
+			continue
 		}
 		if lasting(err) != 0 {
 			return r.wayOut(err)
@@ -96,6 +122,17 @@ func (r *Relay) retry(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// condemn notes an event that ended the session and can be parked when it
+// comes again.
+func (r *Relay) condemn(err error) bool {
+	var bad *schema.BadEventError
+	if r.lot == nil || !errors.As(err, &bad) || bad.ID == "" || r.condemned[bad.ID] != nil {
+		return false
+	}
+	r.condemned[bad.ID] = bad
+	return r.file.Reload() == nil
 }
 
 // wayOut adds to an error about a transaction that cannot be relayed how to go
@@ -149,7 +186,7 @@ func (r *Relay) session(ctx context.Context) error {
 		<-measured
 	}()
 	s := &session{
-		alarm:  alarm,
+		alarm: alarm, lot: r.lot, condemned: r.condemned,
 		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,
 		window: r.cfg.Window, drain: r.cfg.DrainTimeout, board: r.board, log: r.log,
 	}

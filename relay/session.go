@@ -44,13 +44,16 @@ type session struct {
 	ledger *ledger
 	lanes  *lanes
 	alarm  <-chan error // from who watches the server
-	file   *checkpoint.File
-	source Source
-	broker Publisher
-	window int
-	drain  time.Duration
-	board  *board
-	log    zerolog.Logger
+	lot    *lot         // of bad events; nil: they stop the relay
+	// condemned are events by id that the broker closed the channel on.
+	condemned map[string]*schema.BadEventError
+	file      *checkpoint.File
+	source    Source
+	broker    Publisher
+	window    int
+	drain     time.Duration
+	board     *board
+	log       zerolog.Logger
 
 	current     *binlog.Tx // being admitted
 	next        int        // its next event
@@ -98,7 +101,9 @@ func (s *session) run(ctx context.Context) error {
 	}
 	stopping := ctx.Done()
 	for deadline == nil || s.outstanding > 0 {
-		s.admit()
+		if err := s.admit(); err != nil {
+			stop(err)
+		}
 		var incoming <-chan fetched
 		if s.current == nil && deadline == nil && s.ledger.held() < readAhead*s.window {
 			incoming = transactions
@@ -170,20 +175,25 @@ func (s *session) read(reading context.Context) (<-chan fetched, <-chan struct{}
 
 // admit takes in the current transaction's events as far as the window lets
 // it.
-func (s *session) admit() {
-	for s.current != nil {
+func (s *session) admit() error {
+	var aside []*item // to be parked
+	for s.current != nil && s.outstanding < s.window {
 		if s.next == len(s.current.Events) {
 			s.ledger.finish(s.current)
 			s.board.transaction(s.current)
 			s.current = nil
-			return
-		}
-		if s.outstanding == s.window {
-			return
+			break
 		}
 		it := s.ledger.admit(s.current, s.next)
 		s.next++
 		if it == nil {
+			continue
+		}
+		if bad := s.condemn(it); bad != nil && s.lot == nil {
+			return bad
+		}
+		if s.lot.takes(it) {
+			aside = append(aside, it)
 			continue
 		}
 		s.outstanding++
@@ -191,6 +201,33 @@ func (s *session) admit() {
 			s.publish(it)
 		}
 	}
+	return s.park(aside)
+}
+
+// condemn marks an event that the broker is known not to take.
+func (s *session) condemn(it *item) *schema.BadEventError {
+	if bad, known := s.condemned[it.event.ID]; known && it.event.Bad == nil {
+		it.event.Bad = bad
+	}
+	return it.event.Bad
+}
+
+// park puts items aside, on disk, and settles them: the position may pass them.
+func (s *session) park(items []*item) error {
+	if len(items) == 0 {
+		return nil
+	}
+	if err := s.lot.add(items); err != nil {
+		return err
+	}
+	for _, it := range items {
+		s.ledger.settle(it)
+		if bad := it.event.Bad; bad != nil {
+			s.log.Warn().Str("id", bad.ID).Str("gtid", bad.GTID).Str("reason", bad.Reason).Str("file", s.lot.path).Msg("event parked")
+		}
+	}
+	s.board.parked.Add(float64(len(items)))
+	return nil
 }
 
 func (s *session) publish(it *item) {
@@ -216,9 +253,15 @@ func (s *session) settle(receipt exchange.Receipt) error {
 		if next := s.lanes.leave(it); next != nil {
 			s.publish(next)
 		}
-	case errors.As(receipt.Err, &bad): // neither it nor what waits for it will settle
-		s.outstanding -= 1 + s.lanes.drop(it)
-		return receipt.Err
+	case errors.As(receipt.Err, &bad):
+		it.event.Bad = bad
+		aside := append([]*item{it}, s.lanes.drop(it)...)
+		s.outstanding -= len(aside)
+		if s.lot == nil { // neither it nor what waits for it will settle
+			return receipt.Err
+		}
+		s.lot.takes(it)
+		return s.park(aside)
 	default:
 		s.refuse(it, receipt.Err)
 	}

@@ -18,6 +18,7 @@ import (
 type Report struct {
 	Checkpoint string            `json:"checkpoint"` // path
 	State      *checkpoint.State `json:"state,omitempty"`
+	Parked     int               `json:"parked"` // events in the parked file
 	Source     SourceReport      `json:"source"`
 	Broker     BrokerReport      `json:"broker"`
 }
@@ -56,6 +57,11 @@ func Status(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	parked, _, err := readParked(cfg.Checkpoint + parkedSuffix)
+	if err != nil {
+		return err
+	}
+	report.Parked = len(parked)
 	sourceErr := report.askSource(ctx, cfg.Source, position)
 	brokerErr := report.askBroker(ctx, cfg.Broker)
 	if asJSON {
@@ -165,6 +171,9 @@ func (r *Report) print(out io.Writer) {
 		}
 	} else {
 		line("checkpoint", "%s: none yet", r.Checkpoint)
+	}
+	if r.Parked > 0 {
+		line("parked", "%d events wait in %s: relay replay --parked --dry-run", r.Parked, r.Checkpoint+parkedSuffix)
 	}
 	if r.Source.Error != "" {
 		line("source", "%s", r.Source.Error)

@@ -15,6 +15,11 @@ var ErrTable = errors.New("schema: table is not an outbox")
 type BadEventError struct {
 	ID     string // the event's id as far as it is known
 	GTID   string // of its transaction; empty in a backfill
+	Broken bool   // the row made no event at all; else no message can carry it
+	// Row holds the values of a broken one by column, as far as they are
+	// known: what SELECT returns, or as they are stored where they make no
+	// sense. It is for the parked file, and in no text.
+	Row    map[string][]byte
 	Reason string // what is wrong and the value found, without the payload
 }
 

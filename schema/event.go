@@ -41,6 +41,10 @@ type Event struct {
 	// empty for a row that a backfill read from the table.
 	GTID string
 
+	// Bad is why the row cannot be relayed as it stands: then only what could
+	// be read of it is set. Nil for every other event.
+	Bad *BadEventError
+
 	// Sequence grows by one with each event in commit order. The same event
 	// carries the same number when it is sent again after a crash.
 	Sequence int64

@@ -20,6 +20,7 @@ type Value struct {
 	Null    bool      // SQL NULL
 	Bytes   []byte    // as SELECT returns it; raw for Binary; not used for Time
 	Time    time.Time // of a Time column, in UTC; zero for a zero date
+	Err     error     // what is stored makes no sense; the value is as if NULL
 }
 
 // Values is one row, by role. What no column serves is not Present.
@@ -39,8 +40,9 @@ const (
 	eventuateEventType     = "event-type"
 )
 
-// Event makes the event of a row. Its Payload aliases the row's bytes.
-func (t *Table) Event(row *Values, from Origin) (Event, error) {
+// Event makes the event of a row. Its Payload aliases the row's bytes. Where
+// something is wrong, its Bad says what, and the rest is what could be read.
+func (t *Table) Event(row *Values, from Origin) Event {
 	e := Event{GTID: from.GTID, CreatedAt: from.CommittedAt}
 	r := reader{table: t, row: row, event: &e}
 	e.ID = r.text(RoleID, true)
@@ -57,9 +59,26 @@ func (t *Table) Event(row *Values, from Origin) (Event, error) {
 		r.eventuate()
 	}
 	if r.reason != "" {
-		return Event{}, &BadEventError{ID: e.ID, GTID: e.GTID, Reason: r.reason}
+		e.Bad = &BadEventError{ID: e.ID, GTID: e.GTID, Broken: true, Row: t.values(row), Reason: r.reason}
 	}
-	return e, nil
+	return e
+}
+
+// values is a row by column name, without what is NULL or absent.
+func (t *Table) values(row *Values) map[string][]byte {
+	values := map[string][]byte{}
+	for r := range Role(Roles) {
+		c, ok := t.Column(r)
+		v := row[r]
+		switch {
+		case !ok || !v.Present || v.Null:
+		case c.Kind == Time && v.Err == nil:
+			values[c.Name] = []byte(v.Time.Format(time.RFC3339Nano))
+		default:
+			values[c.Name] = v.Bytes
+		}
+	}
+	return values
 }
 
 // reader reads one row's values; it keeps the first thing that is wrong.
@@ -85,12 +104,14 @@ func (r *reader) value(role Role, needed bool) (Column, Value, bool) {
 	}
 	v := r.row[role]
 	switch {
+	case v.Err != nil:
+		r.fail("column %s: %v", c.Name, v.Err)
 	case !v.Present:
 		r.fail("column %s is not in the row image: SET GLOBAL binlog_row_image = FULL", c.Name)
 	case v.Null && needed:
 		r.fail("column %s is NULL", c.Name)
 	}
-	return c, v, v.Present && !v.Null
+	return c, v, v.Present && !v.Null && v.Err == nil
 }
 
 func (r *reader) text(role Role, needed bool) string {

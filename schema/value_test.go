@@ -100,7 +100,7 @@ func TestEvent(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			table := newTable(t, Options{}, tt.columns...)
-			got, err := table.Event(tt.row.row(table), origin)
+			got, err := event(table, tt.row.row(table))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +124,7 @@ func TestEventuateColumnsWin(t *testing.T) {
 	table := newTable(t, Options{Layout: Eventuate, Columns: chosen}, append(eventuateColumns[:7:7], "kind text")...)
 	row := cells{"id": "e1", "destination": "orders", "payload": "{}", "published": "0", "creation_time": "0", "kind": "order",
 		"headers": `{"event-aggregate-type": "other", "event-type": "OrderPlaced"}`}
-	got, err := table.Event(row.row(table), origin)
+	got, err := event(table, row.row(table))
 	if err != nil || got.AggregateType != "order" || got.EventType != "OrderPlaced" {
 		t.Errorf("got %q, %q, %v, want order, OrderPlaced", got.AggregateType, got.EventType, err)
 	}
@@ -148,7 +148,7 @@ func TestEventIDs(t *testing.T) {
 	}
 	for _, tt := range tests {
 		table := newTable(t, Options{}, with(relayColumns, tt.column)...)
-		got, err := table.Event(relayRow.but("id", tt.value).row(table), origin)
+		got, err := event(table, relayRow.but("id", tt.value).row(table))
 		if got.ID != tt.want || err != nil {
 			t.Errorf("%s %q: got %q, %v, want %q", tt.column, tt.value, got.ID, err, tt.want)
 		}
@@ -179,7 +179,7 @@ func TestEventHeaders(t *testing.T) {
 		{`{} x`, nil, "column headers has more than one JSON value"},
 	}
 	for _, tt := range tests {
-		got, err := table.Event(relayRow.but("headers", tt.text).row(table), origin)
+		got, err := event(table, relayRow.but("headers", tt.text).row(table))
 		var bad *BadEventError
 		switch {
 		case tt.reason != "":
@@ -221,12 +221,16 @@ func TestEventRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			table := newTable(t, Options{}, tt.columns...)
-			got, err := table.Event(tt.row.row(table), origin)
+			got, err := event(table, tt.row.row(table))
 			var bad *BadEventError
 			if !errors.As(err, &bad) {
 				t.Fatalf("got %+v, %v, want a BadEventError", got, err)
 			}
-			if diff := cmp.Diff(BadEventError{ID: tt.id, GTID: "g:1", Reason: tt.reason}, *bad); diff != "" {
+			if len(bad.Row) == 0 {
+				t.Error("the row is not kept")
+			}
+			bad.Row = nil
+			if diff := cmp.Diff(BadEventError{ID: tt.id, GTID: "g:1", Broken: true, Reason: tt.reason}, *bad); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
 			}
 			if strings.Contains(err.Error(), "{") {
@@ -268,4 +272,13 @@ func TestParseID(t *testing.T) {
 			t.Errorf("%s: got error %v", c.Type, err)
 		}
 	}
+}
+
+// event makes the event of a row; of one that is bad it returns only why.
+func event(table *Table, row *Values) (Event, error) {
+	e := table.Event(row, origin)
+	if e.Bad != nil {
+		return Event{}, e.Bad
+	}
+	return e, nil
 }

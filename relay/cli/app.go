@@ -55,7 +55,7 @@ func app(stdout, stderr io.Writer) *cli.App {
 			return usage("no command was given; to relay: relay run")
 		},
 		Commands: []*cli.Command{
-			runCommand(), resumeCommand(), checkCommand(), statusCommand(), schemaCommand(), versionCommand(),
+			runCommand(), resumeCommand(), checkCommand(), statusCommand(), replayCommand(), schemaCommand(), versionCommand(),
 		},
 	}
 	app.OnUsageError = onUsageError

@@ -62,6 +62,7 @@ func runFlags() []cli.Flag {
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
 		number("window", 4096, "events in flight at most"),
 		text("order", "strict", "strict: an event waits for the one before it of its aggregate; pipelined: without that wait"),
+		text("on-bad-event", "stop", "stop: exit with 65; park: put it into <checkpoint>.parked and hold its aggregate back"),
 		text("listen", "127.0.0.1:9347", "address of /metrics, /healthz, /readyz; '': off"),
 		duration("drain-timeout", 15*time.Second, "time to settle what is in flight after SIGTERM"),
 		duration("give-up-after", 0, "exit with 75 when a server is away for longer; 0: never"),
@@ -96,6 +97,12 @@ func config(c *cli.Context) (relay.Config, error) {
 			return cfg, usage("--start %q is none of backfill, latest, earliest", s)
 		}
 		cfg.Start = s
+	}
+	if b := relay.OnBadEvent(c.String("on-bad-event")); b != "" {
+		if b != relay.StopOnBad && b != relay.ParkBad {
+			return cfg, usage("--on-bad-event %q is none of stop, park", b)
+		}
+		cfg.OnBadEvent = b
 	}
 	if o := relay.Order(c.String("order")); o != "" {
 		if o != relay.Strict && o != relay.Pipelined {
