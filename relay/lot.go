@@ -21,7 +21,8 @@ const parkedSuffix = ".parked"
 
 // lot is where bad events are put aside, with the later ones of their
 // aggregates: a file of JSON lines beside the checkpoint. A line is synced
-// before the position moves over its event. It is used by one goroutine.
+// before the position moves over its event. It is used by one goroutine, for
+// one session: after an error it is opened again, from what is durable.
 type lot struct {
 	path string
 	file *os.File

@@ -25,7 +25,6 @@ type Relay struct {
 	log   zerolog.Logger
 	file  *checkpoint.File
 	board *board
-	lot   *lot // nil: bad events stop the relay
 	// condemned are events by id that the broker closed the channel on: they
 	// are parked when they come again.
 	condemned map[string]*schema.BadEventError
@@ -63,24 +62,23 @@ func run(ctx context.Context, cfg Config, file *checkpoint.File) error {
 		}
 		defer stop()
 	}
-	if err := r.openLot(); err != nil {
+	if err := r.nothingParked(); err != nil {
 		return err
 	}
-	defer r.lot.close()
 	return r.retry(ctx)
 }
 
-// openLot opens the parked file where bad events go there. Where they stop the
-// relay, one with events in it would let later ones of their aggregates pass.
-func (r *Relay) openLot() (err error) {
+// nothingParked refuses to let bad events stop the relay where some are parked:
+// later ones of their aggregates would pass them.
+func (r *Relay) nothingParked() error {
 	if r.cfg.OnBadEvent == ParkBad {
-		r.lot, err = openLot(r.file.Path())
-		return err
+		return nil
 	}
-	list, _, err := readParked(r.file.Path() + parkedSuffix)
+	path := r.file.Path() + parkedSuffix
+	list, _, err := readParked(path)
 	if err == nil && len(list) > 0 {
 		err = fmt.Errorf("%w: %d events are parked in %s, and their aggregates wait for them; send them or let them go: relay replay --parked; or go on parking: --on-bad-event park",
-			ErrUnfit, len(list), r.file.Path()+parkedSuffix)
+			ErrUnfit, len(list), path)
 	}
 	return err
 }
@@ -128,7 +126,7 @@ func (r *Relay) retry(ctx context.Context) error {
 // comes again.
 func (r *Relay) condemn(err error) bool {
 	var bad *schema.BadEventError
-	if r.lot == nil || !errors.As(err, &bad) || bad.ID == "" || r.condemned[bad.ID] != nil {
+	if r.cfg.OnBadEvent != ParkBad || !errors.As(err, &bad) || bad.ID == "" || r.condemned[bad.ID] != nil {
 		return false
 	}
 	r.condemned[bad.ID] = bad
@@ -185,8 +183,15 @@ func (r *Relay) session(ctx context.Context) error {
 		stop()
 		<-measured
 	}()
+	var parking *lot
+	if r.cfg.OnBadEvent == ParkBad {
+		if parking, err = openLot(r.file.Path()); err != nil {
+			return err
+		}
+		defer parking.close()
+	}
 	s := &session{
-		alarm: alarm, lot: r.lot, condemned: r.condemned,
+		alarm: alarm, lot: parking, condemned: r.condemned,
 		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,
 		window: r.cfg.Window, drain: r.cfg.DrainTimeout, board: r.board, log: r.log,
 	}
