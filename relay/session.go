@@ -16,6 +16,8 @@ import (
 )
 
 const (
+	reportInterval = time.Minute // between log lines that tell how far it is
+
 	saveInterval = 250 * time.Millisecond // between saves of the checkpoint
 	firstRetry   = 100 * time.Millisecond // before a refused event is sent again
 	lastRetry    = 10 * time.Second       // the longest such wait
@@ -62,6 +64,7 @@ type session struct {
 	refused     []retry    // to be sent again
 	saved       chan error // from the saver; nil: none is at work
 	arrived     bool       // a transaction, since show last looked
+	reported    time.Time  // when report last did
 }
 
 // retry is an event that the broker refused.
@@ -126,6 +129,7 @@ func (s *session) run(ctx context.Context) error {
 			s.again(now)
 			s.save()
 			s.show(deadline == nil)
+			s.report(now)
 		case err := <-s.saved:
 			s.saved = nil
 			if err != nil {
@@ -331,6 +335,25 @@ func unsaved(ctx context.Context, cause error) error {
 		return cause
 	}
 	return fmt.Errorf("%w: stopped, but what is settled could not be saved and is sent again at the next start: %w", ErrUnavailable, cause)
+}
+
+// report tells once a minute how far the session is.
+func (s *session) report(now time.Time) {
+	if s.reported.IsZero() {
+		s.reported = now
+	}
+	if now.Sub(s.reported) < reportInterval {
+		return
+	}
+	s.reported = now
+	state := s.ledger.snapshot()
+	line := s.log.Info().Str("position", state.GTIDSet).Int64("sequence", state.Sequence).Int("in_flight", s.outstanding)
+	if b := state.Backfill; b != nil {
+		line = line.Str("backfill_after", b.After).Str("backfill_until", b.Until)
+	} else if !s.ledger.newest.IsZero() {
+		line = line.Time("committed_at", s.ledger.newest)
+	}
+	line.Msg("relaying")
 }
 
 // show puts the session's state where metrics and health see it.
