@@ -1,7 +1,6 @@
 package binlog
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -85,7 +84,9 @@ func newAssembler(table *schema.Table) *assembler {
 	}
 }
 
-// next returns the next transaction or part of one.
+// next returns the next transaction or part of one. What read returns must not
+// be changed later on: a compressed transaction is kept, and not copied, since
+// it can be large.
 func (a *assembler) next(read func() ([]byte, error)) (*Tx, error) {
 	for {
 		raw, checksum, err := a.event(read)
@@ -161,7 +162,7 @@ func (a *assembler) feed(h header, raw, body []byte) (*Tx, error) {
 		return a.prepare(body)
 	case replication.TRANSACTION_PAYLOAD_EVENT:
 		var err error
-		a.payload, err = openPayload(bytes.Clone(body))
+		a.payload, err = openPayload(body)
 		return nil, err
 	case replication.INCIDENT_EVENT:
 		return nil, a.unreadable("the server wrote an incident event: its log may lack transactions")

@@ -296,12 +296,16 @@ func TestAssemblerBadEvent(t *testing.T) {
 	row[0] = 1 << 2 // NULL in topic: leave its bytes out
 	row = append(row[:11:11], row[18:]...)
 	log := newLog().gtid(1).begin().outbox().rows(replication.WRITE_ROWS_EVENTv2, outboxID, len(outboxMapped), row).xid()
-	_, err := assemble(newAssembler(outboxTable(t)), log)
-	var bad *schema.BadEventError
-	if !errors.As(err, &bad) {
-		t.Fatalf("got error %v, want a BadEventError", err)
+	tx, err := newAssembler(outboxTable(t)).next(read(log.events))
+	if err != nil {
+		t.Fatal(err)
 	}
-	want := schema.BadEventError{ID: "a", GTID: fakeServer.String() + ":1", Reason: "column topic is NULL"}
+	bad := tx.Events[0].Bad
+	if bad == nil || string(bad.Row["payload"]) != "text" {
+		t.Fatalf("got %+v, want it bad, with its row", tx.Events[0])
+	}
+	bad.Row = nil
+	want := schema.BadEventError{ID: "a", GTID: fakeServer.String() + ":1", Broken: true, Reason: "column topic is NULL"}
 	if diff := cmp.Diff(want, *bad); diff != "" {
 		t.Errorf("error (-want +got):\n%s", diff)
 	}

@@ -142,20 +142,36 @@ func (b *Backfill) query(ctx context.Context, after string) error {
 			b.roles = append(b.roles, r)
 		}
 	}
-	var names, order, where []string
-	var args []any
+	var names, order []string
 	for _, r := range b.roles {
 		names = append(names, b.name(r))
 	}
 	for _, r := range b.keys {
 		order = append(order, b.name(r))
 	}
+	where, args, err := b.where(after)
+	if err != nil {
+		return err
+	}
+	rows, err := b.conn.QueryContext(ctx, "SELECT "+strings.Join(names, ", ")+" FROM "+b.from()+
+		where+" ORDER BY "+strings.Join(order, ", "), args...)
+	if err != nil {
+		return b.server.explain(err)
+	}
+	b.rows, b.cells = rows, make([]sql.RawBytes, len(names))
+	return nil
+}
+
+// where is the WHERE clause for the rows behind a cursor, up to Until, that are
+// not published; empty where there are no conditions.
+func (b *Backfill) where(after string) (clause string, args []any, err error) {
+	var conditions []string
 	if status, ok := b.table.Column(schema.RoleStatus); ok { // <=>: NULL is not published
 		published := "'published'"
 		if status.Kind == schema.Integer { // Eventuate: 0 or 1
 			published = "1"
 		}
-		where = append(where, "NOT ("+b.name(schema.RoleStatus)+" <=> "+published+")")
+		conditions = append(conditions, "NOT ("+b.name(schema.RoleStatus)+" <=> "+published+")")
 	}
 	for _, bound := range []struct{ text, strict, loose string }{{after, ">", ">"}, {b.Until, "<", "<="}} {
 		if bound.text == "" {
@@ -163,17 +179,14 @@ func (b *Backfill) query(ctx context.Context, after string) error {
 		}
 		condition, values, err := b.bound(bound.text, bound.strict, bound.loose)
 		if err != nil {
-			return err
+			return "", nil, err
 		}
-		where, args = append(where, condition), append(args, values...)
+		conditions, args = append(conditions, condition), append(args, values...)
 	}
-	rows, err := b.conn.QueryContext(ctx, "SELECT "+strings.Join(names, ", ")+" FROM "+b.from()+
-		" WHERE "+strings.Join(where, " AND ")+" ORDER BY "+strings.Join(order, ", "), args...)
-	if err != nil {
-		return b.server.explain(err)
+	if len(conditions) == 0 {
+		return "", nil, nil
 	}
-	b.rows, b.cells = rows, make([]sql.RawBytes, len(names))
-	return nil
+	return " WHERE " + strings.Join(conditions, " AND "), args, nil
 }
 
 // bound is the condition for rows on one side of a cursor.

@@ -17,7 +17,9 @@
 //	                         └─► appendJSON: binary JSON to SELECT's text
 //	                               └─► schema.Table.Event ──► Tx.Events
 //
-// Backfill reads the same Tx values out of the table itself.
+// Backfill reads the same Tx values out of the table itself; Between finds the
+// part of it for a time. LocateFile and LocateTime translate a place in the log
+// and a time to a position, by a walk over the groups of a log file.
 //
 // Failures:
 //
@@ -25,6 +27,7 @@
 //	GTID mode or binlog off, wrong format         ErrSettings
 //	log gone before the position                  ErrPurged
 //	position ahead of the server                  ErrDiverged
+//	no such place or time in the log              ErrPlace
 //	table altered between log and now             ErrChanged
 //	text rows, incident, unknown event, lost XA   ErrUnreadable
 //	a value that makes no event                   *schema.BadEventError

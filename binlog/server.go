@@ -74,6 +74,7 @@ func (c Config) Parse() (dsn *mysql.Config, database, table string, err error) {
 	dsn.InterpolateParams = true
 	dsn.Collation = "" // the server's utf8mb4 default
 	dsn.MultiStatements = false
+	dsn.Logger = &mysql.NopLogger{} // it prints to standard error, and returns the errors as well
 	return dsn, database, table, nil
 }
 
@@ -241,7 +242,7 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 		return err
 	}
 	if !missing.IsEmpty() {
-		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; find their outbox rows in the table, then go on behind the gap: relay resume --from-gtid '%s' --yes",
+		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; to send what the table still has of their rows, and go on behind the gap: relay resume --gap backfill; to go on without them: relay resume --from-gtid '%s' --yes",
 			ErrPurged, missing.Count(), missing, position.with(missing))
 	}
 	executed, err := s.Executed(ctx)

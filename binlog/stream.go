@@ -38,7 +38,7 @@ type Stream struct {
 // Follow begins to read behind the position. The set is not kept.
 func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Table) (*Stream, error) {
 	position = position.Clone()
-	st := &Stream{server: s, assembler: newAssembler(table)}
+	st := s.stream(table, heartbeat)
 	st.assembler.redefine = func() error {
 		table, err := s.Table(ctx)
 		if err == nil {
@@ -47,6 +47,18 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 		return err
 	}
 	st.assembler.recall = func() (map[string]prepared, error) { return s.undecided(ctx, position, table) }
+	var err error
+	if st.streamer, err = st.syncer.StartSyncGTID(position.Clone().set); err != nil {
+		st.Close()
+		return nil, s.explainStream(err)
+	}
+	return st, nil
+}
+
+// stream is one that has not begun; beat is the time between signs of life of
+// an idle server.
+func (s *Server) stream(table *schema.Table, beat time.Duration) *Stream {
+	st := &Stream{server: s, assembler: newAssembler(table)}
 	host, port := "localhost", uint16(0)
 	if h, p, err := net.SplitHostPort(s.dsn.Addr); err == nil {
 		n, _ := strconv.ParseUint(p, 10, 16)
@@ -63,18 +75,13 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 		Dialer:           st.dial,
 		Logger:           libraryLogger(s.cfg.Logger),
 		RawModeEnabled:   true,
-		HeartbeatPeriod:  heartbeat,
+		HeartbeatPeriod:  beat,
 		ReadTimeout:      readTimeout,
 		DisableRetrySync: true,
 		DiscardGTIDSet:   true,
 		EventCacheCount:  readAhead,
 	})
-	var err error
-	if st.streamer, err = st.syncer.StartSyncGTID(position.Clone().set); err != nil {
-		st.Close()
-		return nil, s.explainStream(err)
-	}
-	return st, nil
+	return st
 }
 
 // dial connects to the server. When the stream is ending, that is to have its
@@ -143,7 +150,7 @@ func (s *Server) explainStream(err error) error {
 	case mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG:
 		switch {
 		case strings.Contains(text, "purged required binary logs"), strings.Contains(text, "missing transactions"):
-			return fmt.Errorf("%w: MySQL at %s: %s; find the outbox rows of the gap in the table, then go on behind it: relay resume --from-gtid SET", ErrPurged, s.dsn.Addr, text)
+			return fmt.Errorf("%w: MySQL at %s: %s; to send what the table still has of the gap, and go on behind it: relay resume --gap backfill", ErrPurged, s.dsn.Addr, text)
 		case strings.Contains(text, "has more GTIDs than"):
 			return fmt.Errorf("%w: MySQL at %s: %s; relay status shows both sets", ErrDiverged, s.dsn.Addr, text)
 		case strings.Contains(text, "log event entry exceeded max_allowed_packet"):

@@ -18,6 +18,7 @@
 //	Save      write <path>.relay-tmp, fsync, close, rename onto <path>, fsync the
 //	          directory
 //	Keep      copy <path> to <path>.20260102T150405.000000Z, fsync both
+//	Kept      find the newest of those copies that can be read
 //	Override  Open for the operator's override: a damaged file does not stop it
 //	Read      the state without the lock, for a look while the relay runs
 //	Close     give the lock back; the lock file stays

@@ -37,30 +37,11 @@ func damaged(path string, err error) error {
 	if errors.Is(err, ErrVersion) {
 		first = "run the relay that wrote it, or " + first
 	}
-	if kept := newestKept(path); kept != "" {
+	if kept, _ := newestKept(path); kept != "" {
 		return fmt.Errorf("%w; file %s; %s, or restore the kept copy (events since then are sent again): cp %s %s",
 			err, path, first, kept, path)
 	}
 	return fmt.Errorf("%w; file %s; %s, or restore a copy that you kept", err, path, first)
-}
-
-// newestKept is the newest copy made by Keep that can be read, or "".
-func newestKept(path string) string {
-	entries, _ := os.ReadDir(filepath.Dir(path)) // in order of names, so of time
-	for i := len(entries) - 1; i >= 0; i-- {
-		name := filepath.Join(filepath.Dir(path), entries[i].Name())
-		if !isKept(path, name) {
-			continue
-		}
-		b, err := readFile(name)
-		if err != nil {
-			continue
-		}
-		if _, err := parse(b); err == nil {
-			return name
-		}
-	}
-	return ""
 }
 
 // unusable explains an error of the system with the directory, the user and

@@ -52,6 +52,7 @@ var exits = []struct {
 	{binlog.ErrSettings, ExitUnfit},
 	{binlog.ErrPurged, ExitUnfit},
 	{binlog.ErrDiverged, ExitUnfit},
+	{binlog.ErrPlace, ExitUnfit},
 	{binlog.ErrChanged, ExitUnfit},
 	{schema.ErrTable, ExitUnfit},
 	{exchange.ErrAuth, ExitUnfit},

@@ -37,6 +37,7 @@ func TestExitCode(t *testing.T) {
 		{binlog.ErrSettings, 78},
 		{binlog.ErrPurged, 78},
 		{binlog.ErrDiverged, 78},
+		{binlog.ErrPlace, 78},
 		{binlog.ErrChanged, 78},
 		{schema.ErrTable, 78},
 		{exchange.ErrAuth, 78},
