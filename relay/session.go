@@ -62,6 +62,9 @@ type session struct {
 	outstanding int        // events admitted and not settled: at most window
 	published   []*item    // in the order of Publish, which is that of receipts
 	refused     []retry    // to be sent again
+	untaken     int        // events that the broker has refused and not taken since
+	refusal     error      // the last one
+	warned      time.Time  // of refusals
 	saved       chan error // from the saver; nil: none is at work
 	arrived     bool       // a transaction, since show last looked
 	reported    time.Time  // when report last did
@@ -71,7 +74,6 @@ type session struct {
 type retry struct {
 	item *item
 	at   time.Time
-	why  error
 }
 
 // fetched is what the reader hands over.
@@ -252,6 +254,9 @@ func (s *session) settle(receipt exchange.Receipt) error {
 	switch {
 	case receipt.Err == nil:
 		s.outstanding--
+		if it.tries > 0 {
+			s.untaken--
+		}
 		s.ledger.settle(it)
 		s.board.confirm(it)
 		if next := s.lanes.leave(it); next != nil {
@@ -259,6 +264,9 @@ func (s *session) settle(receipt exchange.Receipt) error {
 		}
 	case errors.As(receipt.Err, &bad):
 		it.event.Bad = bad
+		if it.tries > 0 {
+			s.untaken--
+		}
 		aside := append([]*item{it}, s.lanes.drop(it)...)
 		s.outstanding -= len(aside)
 		if s.lot == nil { // neither it nor what waits for it will settle
@@ -277,10 +285,15 @@ func (s *session) settle(receipt exchange.Receipt) error {
 func (s *session) refuse(it *item, why error) {
 	wait := min(firstRetry<<min(it.tries, 10), lastRetry)
 	it.tries++
-	if len(s.refused) == 0 && it.tries == 1 {
+	s.refusal = why
+	if it.tries == 1 {
+		s.untaken++
+	}
+	if time.Since(s.warned) > reportInterval { // a queue that is full now and then is one trouble
+		s.warned = time.Now()
 		s.log.Warn().Err(why).Str("id", it.event.ID).Str("gtid", it.event.GTID).Msg("the broker refuses events: they are sent again until it takes them")
 	}
-	s.refused = append(s.refused, retry{it, time.Now().Add(wait), why})
+	s.refused = append(s.refused, retry{it, time.Now().Add(wait)})
 	s.board.refuse(why)
 }
 
@@ -362,8 +375,8 @@ func (s *session) show(following bool) {
 	text, blocked := s.broker.Blocked()
 	if blocked {
 		reason = "the broker blocks publishing: " + text
-	} else if len(s.refused) > 0 {
-		reason = "the broker refuses events: " + s.refused[0].why.Error()
+	} else if s.untaken > 0 {
+		reason = "the broker refuses events: " + s.refusal.Error()
 	}
 	// Who reads a backlog without outbox rows has nothing unsettled either.
 	caughtUp := !s.ledger.unsettled() && s.current == nil && (!s.arrived || time.Since(s.ledger.newest) < time.Second)
