@@ -88,7 +88,7 @@ func (r *Relay) retry(ctx context.Context) error {
 	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 15*time.Second
 	var since time.Time // of the trouble; zero: none
 	for {
-		start := time.Now()
+		before, _ := r.file.State()
 		err := r.session(ctx)
 		if err == nil || (ctx.Err() != nil && lasting(err) == 0) {
 			r.log.Info().Msg("stopped")
@@ -100,7 +100,9 @@ func (r *Relay) retry(ctx context.Context) error {
 		if lasting(err) != 0 {
 			return r.wayOut(err)
 		}
-		if since.IsZero() || time.Since(start) > waits.MaxInterval { // it had lasted: this is a new trouble
+		after, _ := r.file.State()
+		moved := after.GTIDSet != before.GTIDSet || after.Sequence != before.Sequence
+		if since.IsZero() || moved { // it had relayed: this is a new trouble
 			since = time.Now()
 			waits.Reset()
 		}
