@@ -1,7 +1,7 @@
 SERVERS := testdata/servers.sh
 WITH_SERVERS := set -a; . ./.dev/env;
 
-.PHONY: help build up down test demo check compiler
+.PHONY: help build up down test demo crash check compiler
 
 help:
 	@echo 'make build  bin/relay, one static binary'
@@ -9,6 +9,7 @@ help:
 	@echo 'make down   stop them; their data stays'
 	@echo 'make test   every test, race detector on, against the real servers'
 	@echo 'make demo   writer, relay, consumers and kills, then the table (SEED=n, ARGS=...)'
+	@echo 'make crash  20 minutes of faults on servers of its own, then the table (SEED=n, DURATION=3m, ARGS=...)'
 	@echo 'make check  gofmt, vet, staticcheck, go mod tidy'
 
 build:
@@ -25,6 +26,9 @@ test: compiler up
 
 demo: up build
 	@$(WITH_SERVERS) go run ./relay/relaytest/demo $(if $(SEED),-seed $(SEED)) $(ARGS)
+
+crash: build
+	@go run ./relay/relaytest/crash $(if $(SEED),-seed $(SEED)) $(if $(DURATION),-duration $(DURATION)) $(ARGS)
 
 check:
 	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)); [ -z "$$files" ] || { echo "to type: gofmt -w" $$files >&2; exit 1; }

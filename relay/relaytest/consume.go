@@ -23,9 +23,9 @@ const invoicesSQL = `CREATE TABLE invoices (
   aggregate_id VARCHAR(64) NOT NULL,
   amount       DECIMAL(12,2) NOT NULL)`
 
-// consumerTries is how often a consumer begins again without a delivery in
-// between before it gives up.
-const consumerTries = 50
+// consumerTries is how often a consumer begins again, after a tenth of a second,
+// without a delivery in between before it gives up: a broker is away for less.
+const consumerTries = 900
 
 // Consumers are idempotent services, one for each queue: they write an invoice
 // for each event, in the transaction of their inbox. They record all that they
@@ -43,6 +43,8 @@ type Consumers struct {
 	seenIDs    map[string]bool
 	duplicates int
 	ended      map[string]bool // queues whose end mark was met
+	held       map[string]bool // queues that are not to be consumed now
+	halt       map[string]context.CancelFunc
 }
 
 // Schema creates the inbox and the table of invoices.
@@ -63,6 +65,8 @@ func (c *Consumers) Run(ctx context.Context) error {
 	c.deliveries = make(map[string][]Delivery)
 	c.seenIDs = make(map[string]bool)
 	c.ended = make(map[string]bool)
+	c.held = make(map[string]bool)
+	c.halt = make(map[string]context.CancelFunc)
 	c.mu.Unlock()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -92,11 +96,13 @@ func (c *Consumers) consume(ctx context.Context, queue string) error {
 		OnDuplicate: func(ev *schema.Event) { c.record(queue, ev) },
 	}
 	for tries, seen := 0, 0; ; tries++ {
-		err := consumer.Run(ctx)
+		err := c.turn(ctx, queue, consumer.Run)
 		var bad *schema.BadEventError
 		switch now := c.seen(queue); {
-		case err == nil:
+		case ctx.Err() != nil:
 			return nil
+		case err == nil: // it was held
+			tries = 0
 		case errors.Is(err, exchange.ErrQueue), errors.Is(err, exchange.ErrAuth), errors.As(err, &bad):
 			return err
 		case now > seen:
@@ -108,6 +114,38 @@ func (c *Consumers) consume(ctx context.Context, queue string) error {
 			return nil
 		}
 	}
+}
+
+// turn runs consume while the queue is not held.
+func (c *Consumers) turn(ctx context.Context, queue string, consume func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if poll(ctx, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.halt[queue] = cancel
+		return !c.held[queue]
+	}) != nil {
+		return nil
+	}
+	return consume(ctx)
+}
+
+// Hold lets a queue fill: nobody consumes it until Release. Run is under way.
+func (c *Consumers) Hold(queue string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[queue] = true
+	if halt := c.halt[queue]; halt != nil {
+		halt()
+	}
+}
+
+// Release ends Hold.
+func (c *Consumers) Release(queue string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held[queue] = false
 }
 
 // invoice is the business effect of an event.

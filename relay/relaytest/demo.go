@@ -35,6 +35,10 @@ type DemoConfig struct {
 	Backlog int
 	// MySQL is the root DSN of the server. Defaults to the test server.
 	MySQL string
+	// Broker is the URL of the broker. Defaults to the test broker.
+	Broker string
+	// Dir is for checkpoint and log, and exists. Defaults to a fresh one.
+	Dir string
 	// XA makes some of the transactions distributed ones once the relay
 	// follows the log: on a private server only, see Writer.AllowXA.
 	XA bool
@@ -57,6 +61,8 @@ type demo struct {
 	screen *screen
 	begun  time.Time
 	kills  atomic.Int32
+	act    func(context.Context) error // what is done to the relay under load
+	news   func() string               // for the line of progress
 }
 
 // Demo plays the main job on the real servers: a writer and consumers at work
@@ -79,6 +85,8 @@ func Demo(ctx context.Context, config DemoConfig, out io.Writer) (Report, error)
 	defer fail(nil)
 	stage, err := newStage(play, config, fail)
 	d := &demo{stage: stage, screen: newScreen(out), begun: time.Now()}
+	d.act = d.perform
+	d.news = func() string { return fmt.Sprintf("kills %d", d.kills.Load()) }
 	report := Report{Seed: config.Seed}
 	if err == nil {
 		report.Verdict, err = d.play(play)
@@ -131,7 +139,7 @@ func (d *demo) play(ctx context.Context) (Verdict, error) {
 			}
 		}
 	})
-	if err := d.perform(ctx); err != nil {
+	if err := d.act(ctx); err != nil {
 		return Verdict{}, err
 	}
 	stopWriting()

@@ -49,10 +49,10 @@ func TestWriteTable(t *testing.T) {
   lost                          1   e9
   phantom                       0
   out of order                  4   e1 e2 e3
-  duplicates suppressed         2
   effects applied twice         0
   effects missing               0
   sequence faults               0
+  duplicates suppressed         2
   seed                          7
 `
 	if diff := cmp.Diff(want, "\n"+out.String()); diff != "" {

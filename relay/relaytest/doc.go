@@ -19,6 +19,12 @@
 // production code has a hook for it. Judge is pure, and its tests hold histories
 // with every fault, so that it is known to be able to fail.
 //
+// Soak plays it on servers of its own, behind two of Proxy, in rounds of faults:
+// those of the relay, of either server and of the links. Each kind is an entry
+// of faults (fault.go) and comes by a seeded deck, so that every kind comes; one
+// that is added there is played. After each round the relay must have caught up
+// by itself, and its metrics tell what it leaks.
+//
 // # Invariant
 //
 // The writer records an event as committed only when the server has said so: by
@@ -30,6 +36,7 @@
 //	no server named, or none answers   the test fails: run "make up". Never a skip
 //	the relay ends by itself           the demo ends with its exit code and last words
 //	nothing is delivered for a minute  the demo gives up waiting, and judges what came
+//	it does not catch up after a round the soak ends; its error names round and seed
 //	a promise is broken                Report.OK is false; the table gives ids
 //	the writer's connection is lost    its open transaction counts as rolled back, a
 //	                                   commit without an answer is asked about

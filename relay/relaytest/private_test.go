@@ -1,6 +1,10 @@
 package relaytest
 
-import "testing"
+import (
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
 
 func TestPrivateMySQL(t *testing.T) {
 	var mode, format string
@@ -11,5 +15,37 @@ func TestPrivateMySQL(t *testing.T) {
 	}
 	if mode != "OFF" || format != "MINIMAL" {
 		t.Errorf("gtid_mode %s, binlog_row_image %s", mode, format)
+	}
+}
+
+// TestPrivateRabbitMQ: what is stored outlives a restart and a crash.
+func TestPrivateRabbitMQ(t *testing.T) {
+	b := PrivateRabbitMQ(t)
+	queue := Name(t)
+	declare := func(passive bool) error {
+		return onBroker(b.URL, func(channel *amqp.Channel) error {
+			declare := channel.QueueDeclare
+			if passive {
+				declare = channel.QueueDeclarePassive
+			}
+			_, err := declare(queue, true, false, false, false, nil)
+			return err
+		})
+	}
+	if err := declare(false); err != nil {
+		t.Fatal(err)
+	}
+	for name, again := range map[string]func(testing.TB, func()){"restart": b.Restart, "crash": b.Crash} {
+		again(t, func() {
+			if err := declare(true); err == nil {
+				t.Errorf("%s: the broker answers while it is away", name)
+			}
+		})
+		if err := declare(true); err != nil {
+			t.Errorf("%s: the queue is gone: %v", name, err)
+		}
+	}
+	if text := b.Ctl(t, "list_vhosts", "--silent"); text != "/\n" {
+		t.Errorf("rabbitmqctl list_vhosts prints %q", text)
 	}
 }

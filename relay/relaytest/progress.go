@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 )
 
@@ -64,8 +63,8 @@ func (d *demo) status() string {
 	committed, delivered := d.writer.Committed(), d.consumers.Delivered()
 	// An event can arrive before its writer has the answer to the commit.
 	lag := max(0, committed-delivered)
-	return fmt.Sprintf("%5.1fs  committed %d  delivered %d  lag %d  suppressed %d  kills %d",
-		time.Since(d.begun).Seconds(), committed, delivered, lag, d.consumers.Suppressed(), d.kills.Load())
+	return fmt.Sprintf("%5.1fs  committed %d  delivered %d  lag %d  suppressed %d  %s",
+		time.Since(d.begun).Seconds(), committed, delivered, lag, d.consumers.Suppressed(), d.news())
 }
 
 // examples is the number of ids that a table gives for a fault.
@@ -74,26 +73,14 @@ const examples = 3
 // WriteTable writes the closing table: a line for each figure, with a few ids
 // where a promise was broken.
 func (r Report) WriteTable(out io.Writer) error {
-	var table strings.Builder
-	row := func(name string, count int, ids []string) {
-		fmt.Fprintf(&table, "  %-22s %8d", name, count)
-		if len(ids) > 0 {
-			fmt.Fprintf(&table, "   %s", strings.Join(ids[:min(len(ids), examples)], " "))
-		}
-		table.WriteByte('\n')
-	}
-	row("committed", r.Committed, nil)
-	row("rolled back", r.RolledBack, nil)
-	row("kills", r.Kills, nil)
-	row("delivered", r.Delivered, nil)
-	row("lost", len(r.Lost), r.Lost)
-	row("phantom", len(r.Phantom), r.Phantom)
-	row("out of order", len(r.OutOfOrder), r.OutOfOrder)
-	row("duplicates suppressed", r.Duplicates, nil)
-	row("effects applied twice", len(r.AppliedTwice), r.AppliedTwice)
-	row("effects missing", len(r.Unapplied), r.Unapplied)
-	row("sequence faults", len(r.SequenceFaults), r.SequenceFaults)
-	fmt.Fprintf(&table, "  %-22s %8d\n", "seed", r.Seed)
-	_, err := io.WriteString(out, table.String())
+	var t table
+	t.row("committed", r.Committed, nil)
+	t.row("rolled back", r.RolledBack, nil)
+	t.row("kills", r.Kills, nil)
+	t.row("delivered", r.Delivered, nil)
+	t.faults(r.Verdict)
+	t.row("duplicates suppressed", r.Duplicates, nil)
+	t.row("seed", int(r.Seed), nil)
+	_, err := io.WriteString(out, t.String())
 	return err
 }

@@ -35,17 +35,27 @@ type Proxy struct {
 	passed  [2]int64 // bytes let through
 	watch   [2]func([]byte)
 	links   map[*proxyLink]bool
+	cuts    int // so far
 }
 
 // proxyLink is one connection through the proxy.
 type proxyLink struct{ ends [2]net.Conn }
 
-func (l *proxyLink) close() {
+// reset ends the link without a FIN: both sides see a reset, as from a machine
+// that is gone.
+func (l *proxyLink) reset() {
 	for _, end := range l.ends {
-		// No FIN: the peer is to see a reset, as from a machine that is gone.
 		if tcp, ok := end.(*net.TCPConn); ok {
 			tcp.SetLinger(0) //nolint:errcheck // it is being torn down
 		}
+		end.Close()
+	}
+}
+
+// close ends a link whose sides have both said that they are done: what they
+// sent still arrives.
+func (l *proxyLink) close() {
+	for _, end := range l.ends {
 		end.Close()
 	}
 }
@@ -93,10 +103,12 @@ func (p *Proxy) Accept() { p.set(func() { p.refuse = false }) }
 // Retarget leads new connections to another server.
 func (p *Proxy) Retarget(target string) { p.set(func() { p.target = target }) }
 
-// CutAfter cuts every connection once n more bytes have passed in a direction.
-func (p *Proxy) CutAfter(d Direction, n int64) { p.set(func() { p.quota[d] = n }) }
+// CutAfter resets every connection once n more bytes, at least one, have passed
+// in a direction, over all connections. Any cut before that takes it back.
+func (p *Proxy) CutAfter(d Direction, n int64) { p.set(func() { p.quota[d] = max(n, 1) }) }
 
-// Passed is the number of bytes that have passed in a direction.
+// Passed is the number of bytes that have passed in a direction, or are about
+// to.
 func (p *Proxy) Passed(d Direction) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,10 +128,11 @@ func (p *Proxy) Cut() {
 
 func (p *Proxy) cut() {
 	for link := range p.links {
-		link.close()
+		link.reset()
 		delete(p.links, link)
 	}
 	p.quota = [2]int64{-1, -1}
+	p.cuts++
 	p.changed.Broadcast()
 }
 
@@ -152,22 +165,22 @@ func (p *Proxy) accept() {
 
 func (p *Proxy) serve(client net.Conn) {
 	p.mu.Lock()
-	target, refuse := p.target, p.refuse || p.closed
+	target, refuse, cuts := p.target, p.refuse || p.closed, p.cuts
 	p.mu.Unlock()
 	if refuse {
-		(&proxyLink{[2]net.Conn{client, client}}).close()
+		(&proxyLink{[2]net.Conn{client, client}}).reset()
 		return
 	}
 	server, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
-		(&proxyLink{[2]net.Conn{client, client}}).close()
+		(&proxyLink{[2]net.Conn{client, client}}).reset()
 		return
 	}
 	link := &proxyLink{[2]net.Conn{client, server}}
 	p.mu.Lock()
-	if p.closed {
+	if p.cuts > cuts { // it would outlive a cut
 		p.mu.Unlock()
-		link.close()
+		link.reset()
 		return
 	}
 	p.links[link] = true
@@ -195,7 +208,7 @@ func (p *Proxy) pump(link *proxyLink, d Direction, to io.Writer, from io.Reader)
 			}
 			p.look(d, rest[:allowed])
 			if _, err := to.Write(rest[:allowed]); err != nil {
-				link.close()
+				link.reset()
 				return
 			}
 			rest = rest[allowed:]
@@ -208,26 +221,27 @@ func (p *Proxy) pump(link *proxyLink, d Direction, to io.Writer, from io.Reader)
 			if tcp, ok := to.(*net.TCPConn); ok && err == io.EOF {
 				tcp.CloseWrite() //nolint:errcheck // the peer may be gone
 			} else {
-				link.close()
+				link.reset()
 			}
 			return
 		}
 	}
 }
 
-// allow waits while the direction is stalled and tells how many of n bytes may
-// pass; false when the link is gone.
+// allow waits while the direction is stalled, or another link is passing on the
+// last byte before a cut, and tells how many of n bytes may pass; false when the
+// link is gone.
 func (p *Proxy) allow(link *proxyLink, d Direction, n int) (int, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.stalled[d] && p.links[link] {
+	for (p.stalled[d] || p.quota[d] == 0) && p.links[link] {
 		p.changed.Wait()
 	}
 	if !p.links[link] {
 		return 0, false
 	}
-	if p.quota[d] >= 0 {
-		n = int(min(int64(n), max(p.quota[d], 1)))
+	if p.quota[d] > 0 {
+		n = int(min(int64(n), p.quota[d]))
 		p.quota[d] -= int64(n)
 	}
 	p.passed[d] += int64(n)

@@ -1,6 +1,7 @@
 package relaytest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -29,10 +30,12 @@ const (
 type stage struct {
 	config    DemoConfig
 	dir       string
-	server    string // root DSN
-	broker    string // URL
-	name      string // of database, user and exchange
-	relayDSN  string // with the grants that are documented, and no other
+	server    string   // root DSN
+	broker    string   // URL
+	relayURL  string   // of the broker, as the relay is to reach it
+	options   []string // of relay run, after those of every play
+	name      string   // of database, user and exchange
+	relayDSN  string   // with the grants that are documented, and no other
 	queues    []string
 	db        *sql.DB
 	writer    *Writer
@@ -49,14 +52,18 @@ type stage struct {
 func newStage(ctx context.Context, config DemoConfig, fail context.CancelCauseFunc) (*stage, error) {
 	s := &stage{config: config, name: freshName(), fail: fail}
 	var err error
-	if s.server, s.broker, err = Addresses(); err != nil {
-		return s, err
+	if s.server, s.broker = config.MySQL, config.Broker; s.server == "" || s.broker == "" {
+		server, broker, err := Addresses()
+		if err != nil {
+			return s, err
+		}
+		s.server, s.broker = cmp.Or(s.server, server), cmp.Or(s.broker, broker)
 	}
-	if config.MySQL != "" {
-		s.server = config.MySQL
-	}
-	if s.dir, err = os.MkdirTemp("", "relay-demo-"); err != nil {
-		return s, err
+	s.relayURL = s.broker
+	if s.dir = config.Dir; s.dir == "" {
+		if s.dir, err = os.MkdirTemp("", "relay-demo-"); err != nil {
+			return s, err
+		}
 	}
 	s.queues = partitionQueues(s.name, config.Partitions)
 	if err := s.setUpMySQL(ctx); err != nil {
@@ -110,12 +117,12 @@ func (s *stage) logPath() string        { return filepath.Join(s.dir, "relay.log
 func (s *stage) startRelay() error {
 	command := Command{
 		Binary: s.config.Relay,
-		Args: []string{"run",
+		Args: append([]string{"run",
 			"--exchange", s.name,
 			"--partitions", strconv.Itoa(s.config.Partitions),
 			"--checkpoint", s.checkpointPath(),
-			"--listen="},
-		Env:    []string{"RELAY_MYSQL_DSN=" + s.relayDSN, "RELAY_AMQP_URL=" + s.broker},
+			"--listen="}, s.options...),
+		Env:    []string{"RELAY_MYSQL_DSN=" + s.relayDSN, "RELAY_AMQP_URL=" + s.relayURL},
 		Stderr: s.logPath(),
 	}
 	relay, err := command.Start()
