@@ -254,6 +254,13 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 		return err
 	}
 	if !ahead.IsEmpty() {
+		received, err := s.received(ctx)
+		if err != nil {
+			return err
+		}
+		if received.Contains(ahead) { // it will have them: after a failover it may take a while
+			return fmt.Errorf("binlog: MySQL at %s is a replica that has received %d transactions that were relayed, and not yet applied them: %s", s.dsn.Addr, ahead.Count(), ahead)
+		}
 		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) never executed: %s; it is another server, or a failover lost them; if their events may stand, go on from what the server has: relay resume --from-gtid '%s'",
 			ErrDiverged, ahead.Count(), s.UUID, ahead, executed)
 	}

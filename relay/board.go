@@ -80,7 +80,7 @@ func newBoard(savedAt func() time.Time) *board {
 	gauge("relay_binlog_runway_seconds", "Time until the server may purge the relay's place; +Inf where it keeps its log for ever.", (*board).runway)
 	gauge("relay_checkpoint_age_seconds", "Time since the checkpoint was saved. It is saved when it has moved.", func(*board) float64 {
 		if at := savedAt(); !at.IsZero() {
-			return time.Since(at).Seconds()
+			return since(at).Seconds()
 		}
 		return 0
 	})
@@ -100,11 +100,14 @@ func number(yes bool) float64 {
 	return 0
 }
 
+// since is how long ago t was; 0 where a clock says that it is to come.
+func since(t time.Time) time.Duration { return max(0, time.Since(t)) }
+
 func (b *board) lag() float64 {
 	if b.now.newest.IsZero() || (b.now.caughtUp && b.trouble == "") {
 		return 0
 	}
-	return time.Since(b.now.newest).Seconds()
+	return since(b.now.newest).Seconds()
 }
 
 // runway counts from the newest settled transaction: its file can be purged
@@ -116,7 +119,7 @@ func (b *board) runway() float64 {
 	if b.now.caughtUp && b.trouble == "" {
 		return b.retention.Seconds()
 	}
-	return (b.retention - time.Since(b.now.newest)).Seconds()
+	return (b.retention - since(b.now.newest)).Seconds()
 }
 
 // transaction counts what was read.
@@ -129,7 +132,7 @@ func (b *board) transaction(tx *binlog.Tx) {
 func (b *board) confirm(it *item) {
 	b.confirmed.Inc()
 	if !it.tx.GTID.IsZero() {
-		b.latency.Observe(time.Since(it.tx.CommittedAt).Seconds())
+		b.latency.Observe(since(it.tx.CommittedAt).Seconds())
 	}
 }
 

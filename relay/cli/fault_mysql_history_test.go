@@ -1,0 +1,126 @@
+package cli_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/outboxrelay/relay/relay/relaytest"
+	"github.com/outboxrelay/relay/schema"
+)
+
+// TestFaultMySQLHistory: what can happen to a server's log, and what changes
+// the whole server; one after the other, on a server of their own.
+func TestFaultMySQLHistory(t *testing.T) {
+	t.Parallel()
+	server := newMysqld(t)
+	for name, test := range map[string]func(*testing.T, *mysqld){
+		"purged while down":             purgedWhileDown,
+		"purged while stalled":          purgedWhileStalled,
+		"flushed under load":            flushedUnderLoad,
+		"slower than net_write_timeout": slowerThanWriteTimeout,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, server) })
+	}
+}
+
+// wantPurged wants a relay's last words to name what is missing and how to go
+// on, and takes that way, while more has been written: all 15 events come.
+func (r *rig) wantPurged(text string) {
+	r.t.Helper()
+	missing := r.text("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_purged, ?)", r.state().GTIDSet)
+	_, command, found := strings.Cut(text, "go on behind the gap: relay ")
+	if !found || !strings.Contains(text, "purged") || !strings.Contains(text, missing) {
+		r.t.Fatalf("of the missing transactions %s it says\n%s", missing, text)
+	}
+	r.insert(r.db, 11, 15)
+	command, _, _ = strings.Cut(command, ";")
+	args := strings.Fields(command)
+	d := r.startAs(args[0], append(args[1:], "--partitions", "1")...)
+	d.settled()
+	d.stop()
+	ids := messageIDs(r.take(0))
+	for n := 1; n <= 15; n++ { // some of them again, from the table, which cannot tell
+		if !slices.Contains(ids, idText(n)) {
+			r.t.Errorf("event %d is lost: %v", n, ids)
+		}
+	}
+}
+
+// purgedWhileDown: the relay must not go on behind the gap by itself.
+func purgedWhileDown(t *testing.T, server *mysqld) {
+	r := rigOn(t, databaseOn(t, server.root()), schema.SQL).begun()
+	r.insert(r.db, 1, 5)
+	r.relay("--partitions", "1")
+	r.insert(r.db, 6, 10)
+	r.purge()
+	got := r.run("run", "--partitions", "1", "--log-level", "error")
+	got.want(t, 78)
+	got.oneLine(t)
+	r.wantPurged(got.stderr)
+}
+
+// purgedWhileStalled: the server has sent events that never arrived, and
+// purges them; then the link is cut.
+func purgedWhileStalled(t *testing.T, server *mysqld) {
+	r := rigOn(t, databaseOn(t, server.root()), schema.SQL).begun()
+	p := r.toSource()
+	d := r.start("--partitions", "1")
+	r.insert(r.db, 1, 5)
+	d.settled()
+	p.Stall(relaytest.Down)
+	r.insert(r.db, 6, 10)
+	r.purge()
+	p.Cut()
+	p.Flow(relaytest.Down)
+	d.wantCode(78)
+	if at := r.state().Sequence; at != 5 {
+		t.Errorf("the checkpoint is at sequence %d, want 5", at)
+	}
+	r.wantPurged(d.text())
+}
+
+// flushedUnderLoad: the server begins new log files. A relay that takes a
+// file's end for the log's, or counts the server's artificial events, loses or
+// doubles something.
+func flushedUnderLoad(t *testing.T, server *mysqld) {
+	r := rigOn(t, databaseOn(t, server.root()), schema.SQL).begun()
+	d := r.start("--partitions", "1")
+	l := r.underLoad(1)
+	for range 10 {
+		l.grown(d, 30)
+		r.exec("FLUSH BINARY LOGS")
+	}
+	last := l.end(t)
+	d.settled()
+	d.stop()
+	if d.ended() != 0 {
+		t.Errorf("a session ended:\n%s", d.Tail())
+	}
+	r.wantEvents(r.take(0), 1, last)
+}
+
+// slowerThanWriteTimeout: the broker confirms nothing, the window is full, and
+// the server's thread waits to be rid of its events for longer than
+// net_write_timeout. It ends, and the relay begins again.
+func slowerThanWriteTimeout(t *testing.T, server *mysqld) {
+	const rows = 40_000
+	r := rigOn(t, databaseOn(t, server.root()), schema.SQL).begun()
+	r.exec("SET GLOBAL net_write_timeout = 2")
+	defer r.exec("SET GLOBAL net_write_timeout = 60")
+	broker := r.toBroker()
+	d := r.start("--partitions", "1", "--window", "200")
+	d.until("it follows", func() bool { thread, _ := r.dump(); return thread != 0 })
+	broker.Stall(relaytest.Down)
+	r.bulk(1, rows/2, 1000)
+	r.bulk(rows/2+1, rows, 1000)
+	d.until("the server's thread waits", func() bool { _, state := r.dump(); return state == "Sending binlog event to replica" })
+	d.until("the server's thread has ended", func() bool { thread, _ := r.dump(); return thread == 0 })
+	broker.Flow(relaytest.Down)
+	d.settled()
+	d.stop()
+	if d.ended() == 0 {
+		t.Errorf("no session ended:\n%s", d.Tail())
+	}
+	r.wantEvents(r.take(0), 1, rows)
+}
