@@ -120,6 +120,7 @@ type trialConfig struct {
 	order  Order
 	drain  time.Duration
 	state  checkpoint.State
+	owner  bool // of the queues
 }
 
 // begin runs a session from the state, or from transaction 10.
@@ -152,7 +153,7 @@ func begin(t *testing.T, c trialConfig) *trial {
 	}
 	s := &session{
 		ledger: mustLedger(t, c.state), lanes: newLanes(c.order), file: file, source: tr.source, broker: tr.broker,
-		window: c.window, drain: c.drain, board: tr.board, log: zerolog.Nop(),
+		window: c.window, declares: c.owner, drain: c.drain, board: tr.board, log: zerolog.Nop(),
 	}
 	go func() { tr.ended <- s.run(ctx) }()
 	t.Cleanup(func() {

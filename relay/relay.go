@@ -195,7 +195,7 @@ func (r *Relay) session(ctx context.Context) error {
 	s := &session{
 		alarm: alarm, lot: parking, condemned: r.condemned,
 		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,
-		window: r.cfg.Window, drain: r.cfg.DrainTimeout, board: r.board, log: r.log,
+		window: r.cfg.Window, declares: r.cfg.Broker.Partitions > 0, drain: r.cfg.DrainTimeout, board: r.board, log: r.log,
 	}
 	s.show(true)
 	err = s.run(ctx)

@@ -16,6 +16,10 @@ import (
 )
 
 const (
+	// returnTries is how often an event may come back unrouted before the
+	// topology is declared again, where the relay declares it: three seconds.
+	returnTries = 6
+
 	reportInterval = time.Minute // between log lines that tell how far it is
 
 	saveInterval = 250 * time.Millisecond // between saves of the checkpoint
@@ -53,9 +57,11 @@ type session struct {
 	source    Source
 	broker    Publisher
 	window    int
-	drain     time.Duration
-	board     *board
-	log       zerolog.Logger
+	// declares: the queues are the relay's own, declared by each session.
+	declares bool
+	drain    time.Duration
+	board    *board
+	log      zerolog.Logger
 
 	current     *binlog.Tx // being admitted
 	next        int        // its next event
@@ -276,6 +282,10 @@ func (s *session) settle(receipt exchange.Receipt) error {
 		return s.park(aside)
 	default:
 		s.refuse(it, receipt.Err)
+		var returned *exchange.ReturnError
+		if s.declares && it.tries == returnTries && errors.As(receipt.Err, &returned) {
+			return receipt.Err // its queue is gone: the next session declares it
+		}
 	}
 	return nil
 }

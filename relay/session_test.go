@@ -140,6 +140,39 @@ func TestSessionRefused(t *testing.T) {
 	}
 }
 
+// TestSessionDeclaresAgain: an event that comes back unrouted again and again
+// ends the session of a relay that declares its queues, so that the next one
+// declares them; it does not end that of another, which waits for its operator.
+func TestSessionDeclaresAgain(t *testing.T) {
+	t.Parallel()
+	returned := &exchange.ReturnError{ID: "a-1"}
+	for _, owner := range []bool{true, false} {
+		t.Run(fmt.Sprintf("owner=%v", owner), func(t *testing.T) {
+			t.Parallel()
+			tr := begin(t, trialConfig{owner: owner, drain: 10 * time.Millisecond})
+			tr.give(whole(11, "a-1"))
+			var want []string
+			for range returnTries {
+				want = append(want, "a-1")
+				tr.wantSent(want...)
+				tr.broker.decide(returned)
+			}
+			if owner {
+				if err := tr.end(); !errors.Is(err, returned) {
+					t.Errorf("got %v, want %v", err, returned)
+				}
+				return
+			}
+			tr.wantSent(append(want, "a-1")...)
+			tr.broker.confirmAll()
+			tr.stop()
+			if err := tr.end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestSessionStopSettlesRefused: what is refused while the session stops is
 // sent again all the same.
 func TestSessionStopSettlesRefused(t *testing.T) {

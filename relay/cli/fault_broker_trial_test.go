@@ -262,6 +262,12 @@ func (f *trial) consume(n int, pause time.Duration) (wait func()) {
 				return err
 			}
 			for d := range deliveries {
+				if d.Redelivered { // its acknowledgement was lost when an earlier drain closed its channel
+					if err := d.Ack(false); err != nil {
+						return err
+					}
+					continue
+				}
 				if d.MessageId == endMark {
 					return errors.Join(d.Ack(false), channel.Close())
 				}
