@@ -1,3 +1,5 @@
+//go:build faults
+
 package cli_test
 
 import (
@@ -5,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +35,7 @@ type trial struct {
 	failed     float64 // connections before it was ready: servers may be slow
 	warned     int     // in the log by then
 
+	drains    int // begun: each has an end mark of its own
 	written   int // events, those rolled back included
 	committed map[string][]string
 
@@ -244,10 +248,20 @@ func (f *trial) drain() {
 	}
 }
 
+func (f *trial) endMark() string { return fmt.Sprintf("%s-%d", endMark, f.drains) }
+
+// seen tells whether the message came out of the queue before.
+func (f *trial) seen(queue, id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.deliveries[queue], func(d relaytest.Delivery) bool { return d.ID == id })
+}
+
 // consume takes what comes out of queue n, a message each pause, until the end
 // mark; wait waits for that.
 func (f *trial) consume(n int, pause time.Duration) (wait func()) {
-	queue, ended := f.queue(n), make(chan error, 1)
+	f.drains++
+	queue, mark, ended := f.queue(n), f.endMark(), make(chan error, 1)
 	prefetch := 100
 	if pause > 0 {
 		prefetch = 1
@@ -262,13 +276,15 @@ func (f *trial) consume(n int, pause time.Duration) (wait func()) {
 				return err
 			}
 			for d := range deliveries {
-				if d.Redelivered { // its acknowledgement was lost when an earlier drain closed its channel
+				// An acknowledgement can be lost when an earlier drain closes its
+				// channel: what it had seen then comes again.
+				if (d.Redelivered && f.seen(queue, d.MessageId)) || (strings.HasPrefix(d.MessageId, endMark) && d.MessageId != mark) {
 					if err := d.Ack(false); err != nil {
 						return err
 					}
 					continue
 				}
-				if d.MessageId == endMark {
+				if d.MessageId == mark {
 					return errors.Join(d.Ack(false), channel.Close())
 				}
 				sequence, _ := d.Headers["sequence"].(int64)
@@ -307,7 +323,7 @@ func (f *trial) mark(n int) {
 		ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 		defer cancel()
 		for { // a full queue refuses it
-			confirm, err := channel.PublishWithDeferredConfirm("", f.queue(n), false, false, amqp.Publishing{MessageId: endMark, DeliveryMode: amqp.Persistent})
+			confirm, err := channel.PublishWithDeferredConfirm("", f.queue(n), false, false, amqp.Publishing{MessageId: f.endMark(), DeliveryMode: amqp.Persistent})
 			if err != nil {
 				return err
 			}

@@ -21,7 +21,7 @@ var defaults = map[string]string{
 	"mysql-dsn": "required", "mysql-password-file": "none", "table": "outbox", "layout": "auto", "columns": "none", "time-zone": "UTC",
 	"server-id": "derived from host and checkpoint path, 2^31 and up", "amqp-url": "required", "amqp-password-file": "none",
 	"exchange": "outbox", "partitions": "0", "checkpoint": "$STATE_DIRECTORY/checkpoint.json, else ./checkpoint.json",
-	"start": "backfill", "window": "4096", "order": "strict", "listen": "127.0.0.1:9347", "drain-timeout": "15s", "give-up-after": "0",
+	"start": "backfill", "window": "4096", "order": "strict", "listen": "127.0.0.1:9347", "drain-timeout": "15s", "on-bad-event": "stop", "give-up-after": "0",
 	"log-level": "info", "log-format": "console on a terminal, else json",
 }
 
@@ -96,7 +96,9 @@ func TestReadmeOptions(t *testing.T) {
 		}
 	}
 	got := map[string]string{}
-	for line := range strings.Lines(string(text)) {
+	_, options, _ := strings.Cut(string(text), "\n## Options\n")
+	options, _, _ = strings.Cut(options, "\n## ")
+	for line := range strings.Lines(options) {
 		row := regexp.MustCompile("^\\| `--([a-z-]+)` \\| (.+) \\| (.+) \\|$").FindStringSubmatch(strings.TrimSpace(line))
 		if row == nil {
 			if strings.HasPrefix(line, "| `--") {
@@ -155,7 +157,7 @@ func TestCommands(t *testing.T) {
 	for _, command := range app(nil, nil).Commands {
 		names = append(names, command.Name)
 	}
-	if diff := cmp.Diff([]string{"run", "resume", "check", "status", "schema", "version"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"run", "resume", "check", "status", "replay", "schema", "version"}, names); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)
 	}
 }
