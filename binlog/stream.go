@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"strconv"
+	"io/fs"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
-	"github.com/go-mysql-org/go-mysql/replication"
-	"github.com/rs/zerolog"
 
 	"github.com/outboxrelay/relay/schema"
 )
@@ -21,24 +16,24 @@ import (
 const (
 	heartbeat   = 5 * time.Second  // between signs of life of an idle server
 	readTimeout = 20 * time.Second // without any: the link is dead
-	readAhead   = 64               // events read ahead of the assembler
 	partingTime = 2 * time.Second  // to tell the server that a stream ends
 )
 
 // Stream follows the server's log as a replica. It is used by one goroutine;
 // after an error it is of no more use than to be closed.
 type Stream struct {
-	syncer    *replication.BinlogSyncer
-	streamer  *replication.BinlogStreamer
+	dump      *dump
 	assembler *assembler
 	server    *Server
-	parting   atomic.Bool
 }
 
 // Follow begins to read behind the position. The set is not kept.
 func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Table) (*Stream, error) {
 	position = position.Clone()
-	st := s.stream(table, heartbeat)
+	st, err := s.stream(ctx, table, heartbeat, dumpSet(s.cfg.ServerID, position))
+	if err != nil {
+		return nil, err
+	}
 	st.assembler.redefine = func() error {
 		table, err := s.Table(ctx)
 		if err == nil {
@@ -47,86 +42,51 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 		return err
 	}
 	st.assembler.recall = func() (map[string]prepared, error) { return s.undecided(ctx, position, table) }
-	var err error
-	if st.streamer, err = st.syncer.StartSyncGTID(position.Clone().set); err != nil {
-		st.Close()
-		return nil, s.explainStream(err)
-	}
 	return st, nil
 }
 
-// stream is one that has not begun; beat is the time between signs of life of
-// an idle server.
-func (s *Server) stream(table *schema.Table, beat time.Duration) *Stream {
-	st := &Stream{server: s, assembler: newAssembler(table)}
-	host, port := "localhost", uint16(0)
-	if h, p, err := net.SplitHostPort(s.dsn.Addr); err == nil {
-		n, _ := strconv.ParseUint(p, 10, 16)
-		host, port = h, uint16(n)
+// stream gives the server a command to send its log, with signs of life at
+// every beat.
+func (s *Server) stream(ctx context.Context, table *schema.Table, beat time.Duration, command []byte) (*Stream, error) {
+	d, err := s.openDump(ctx, beat, command)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, s.explainStream(err)
 	}
-	st.syncer = replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
-		ServerID:         s.cfg.ServerID,
-		Flavor:           mysql.MySQLFlavor,
-		Host:             host,
-		Port:             port,
-		User:             s.dsn.User,
-		Password:         s.dsn.Passwd,
-		TLSConfig:        s.dsn.TLS,
-		Dialer:           st.dial,
-		Logger:           libraryLogger(s.cfg.Logger),
-		RawModeEnabled:   true,
-		HeartbeatPeriod:  beat,
-		ReadTimeout:      readTimeout,
-		DisableRetrySync: true,
-		DiscardGTIDSet:   true,
-		EventCacheCount:  readAhead,
-	})
-	return st
-}
-
-// dial connects to the server. When the stream is ending, that is to have its
-// dump thread killed, and must not take longer than that is worth.
-func (st *Stream) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	if !st.parting.Load() {
-		return st.server.dial(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, partingTime)
-	defer cancel()
-	conn, err := st.server.dial(ctx)
-	if err == nil {
-		time.AfterFunc(partingTime, func() { conn.Close() })
-	}
-	return conn, err
-}
-
-// libraryLogger lets the library's log through when the relay debugs: its
-// errors are returned as well, and logged once, by main.
-func libraryLogger(log zerolog.Logger) *slog.Logger {
-	if log.GetLevel() > zerolog.DebugLevel {
-		log = zerolog.Nop()
-	}
-	return slog.New(zerolog.NewSlogHandler(log.With().Str("library", "go-mysql").Logger()))
+	a := newAssembler(table)
+	d.keep = a.keep
+	return &Stream{dump: d, assembler: a, server: s}, nil
 }
 
 // Next waits for the next transaction, or part of a large one.
 func (st *Stream) Next(ctx context.Context) (*Tx, error) {
-	return st.assembler.next(func() ([]byte, error) {
-		event, err := st.streamer.GetEvent(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, st.server.explainStream(err)
-		}
-		return event.RawData, nil
-	})
+	defer st.watch(ctx)()
+	return st.assembler.next(func() (rawEvent, error) { return st.event(ctx) })
+}
+
+// watch ends the reading with the context, until stop is called.
+func (st *Stream) watch(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, st.dump.interrupt)
+}
+
+// event reads the next event.
+func (st *Stream) event(ctx context.Context) (rawEvent, error) {
+	raw, err := st.dump.event()
+	if err == nil {
+		return raw, nil
+	}
+	if ctx.Err() != nil {
+		return rawEvent{}, ctx.Err()
+	}
+	return rawEvent{}, st.server.explainStream(err)
 }
 
 // Close ends the stream, on the server too when that can be told within two
 // seconds.
 func (st *Stream) Close() {
-	st.parting.Store(true)
-	st.syncer.Close()
+	st.dump.close()
 	st.assembler.close()
 }
 
@@ -135,6 +95,10 @@ func (st *Stream) Close() {
 // text is looked at.
 func (s *Server) explainStream(err error) error {
 	var refusal *mysql.MyError
+	var disk *fs.PathError
+	if errors.Is(err, ErrDamaged) || errors.As(err, &disk) {
+		return err
+	}
 	if !errors.As(err, &refusal) {
 		return fmt.Errorf("binlog: stream from MySQL at %s: %w", s.dsn.Addr, err)
 	}

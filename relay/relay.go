@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -56,6 +57,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return unfit(err)
 	}
 	defer file.Close()
+	cfg.Source.Spool = filepath.Dir(file.Path())
 	return run(ctx, cfg, file)
 }
 
