@@ -14,12 +14,16 @@ import (
 // of the last one.
 type decoder struct {
 	table *schema.Table
-	image *image
-	cells []cell
+	// redefine makes the definition for a table map where there is no server
+	// whose definition holds. Defaults to that: table.
+	redefine func(*tableMap) (*schema.Table, error)
+	image    *image
+	cells    []cell
 }
 
 // image is how the table's columns stand in row events after one table map.
 type image struct {
+	table   *schema.Table
 	body    []byte // of the table map
 	columns []column
 	roles   [schema.Roles]int // index into columns; -1: none
@@ -39,7 +43,12 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	img := &image{body: bytes.Clone(body), columns: tm.columns}
+	if d.redefine != nil {
+		if d.table, err = d.redefine(tm); err != nil {
+			return nil, err
+		}
+	}
+	img := &image{table: d.table, body: bytes.Clone(body), columns: tm.columns}
 	if tm.names == nil && len(tm.columns) != len(d.table.Columns) {
 		return nil, d.changed("it had %d columns in the log and has %d now", len(tm.columns), len(d.table.Columns))
 	}
@@ -142,13 +151,13 @@ func (d *decoder) event(img *image, from schema.Origin) schema.Event {
 		c := d.cells[at]
 		row[r] = schema.Value{Present: c.present, Null: c.null}
 		if c.present && !c.null {
-			column, _ := d.table.Column(schema.Role(r))
+			column, _ := img.table.Column(schema.Role(r))
 			if row[r].Err = d.value(&row[r], column, c); row[r].Err != nil {
 				row[r].Bytes = bytes.Clone(c.data)
 			}
 		}
 	}
-	return d.table.Event(&row, from)
+	return img.table.Event(&row, from)
 }
 
 // value brings a stored value into the form that SELECT gives it. What it

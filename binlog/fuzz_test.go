@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/go-mysql-org/go-mysql/replication"
+
+	"github.com/outboxrelay/relay/schema"
 )
 
 // cut takes bytes apart into events by the sizes in their headers; what is
@@ -69,6 +71,7 @@ func FuzzTableMap(f *testing.F) {
 	for _, log := range []*fakeLog{
 		insideLog().outbox(),
 		(&fakeLog{inner: true, names: true}).outbox(),
+		(&fakeLog{inner: true, names: true, metadata: true}).outbox(),
 		insideLog().table(1<<40, "d", "t", []mapped{{"a", typeNewDecimal, []byte{10, 2}}, {"b", typeBit, []byte{1, 1}}, {"c", typeString, []byte{typeEnum, 1}}}),
 		insideLog().table(1, "", "", nil),
 	} {
@@ -86,6 +89,11 @@ func FuzzTableMap(f *testing.F) {
 		}
 		if tm.names != nil && len(tm.names) != len(tm.columns) {
 			t.Errorf("got %d names for %d columns", len(tm.names), len(tm.columns))
+		}
+		if tm.names != nil {
+			if table, err := tm.define(schema.Options{}); err == nil && len(table.Columns) != len(tm.columns) {
+				t.Errorf("defined %d columns out of %d", len(table.Columns), len(tm.columns))
+			}
 		}
 		id, database, table, err := peekTableMap(body)
 		if err != nil || id != tm.id || !bytes.Equal(database, tm.database) || !bytes.Equal(table, tm.table) {
