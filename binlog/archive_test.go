@@ -206,28 +206,3 @@ func TestArchiveFlips(t *testing.T) {
 	}
 }
 
-// TestCharsetOf: the collations by which a log names a column's character set
-// are those of the server. It fails for a collation that is in a wrong range.
-func TestCharsetOf(t *testing.T) {
-	rows, err := relaytest.DB(t, relaytest.MySQL(t)).Query("SELECT id, character_set_name FROM information_schema.collations")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	known := map[string]bool{"utf8mb4": true, "utf8mb3": true, "ascii": true, "binary": true, "latin1": true}
-	seen := 0
-	for rows.Next() {
-		var id int
-		var charset string
-		if err := rows.Scan(&id, &charset); err != nil {
-			t.Fatal(err)
-		}
-		seen++
-		if got := binlog.CharsetOf(id); got != charset && (known[charset] || known[got]) {
-			t.Errorf("collation %d: got %q, want %q", id, got, charset)
-		}
-	}
-	if rows.Err() != nil || seen < 200 {
-		t.Errorf("the server has %d collations: %v", seen, rows.Err())
-	}
-}

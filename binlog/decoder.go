@@ -26,7 +26,8 @@ type image struct {
 	table   *schema.Table
 	body    []byte // of the table map
 	columns []column
-	roles   [schema.Roles]int // index into columns; -1: none
+	roles   [schema.Roles]int           // index into columns; -1: none
+	logged  [schema.Roles]schema.Column // as it was when the row was written
 }
 
 // use takes a new definition of the table.
@@ -74,6 +75,9 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 			}
 		}
 		img.roles[r] = at
+		if img.logged[r], err = tm.metadata[at].logged(defined); err != nil {
+			return nil, d.changed("%v", err)
+		}
 	}
 	d.image = img
 	return img, nil
@@ -151,8 +155,7 @@ func (d *decoder) event(img *image, from schema.Origin) schema.Event {
 		c := d.cells[at]
 		row[r] = schema.Value{Present: c.present, Null: c.null}
 		if c.present && !c.null {
-			column, _ := img.table.Column(schema.Role(r))
-			if row[r].Err = d.value(&row[r], column, c); row[r].Err != nil {
+			if row[r].Err = d.value(&row[r], img.logged[r], c); row[r].Err != nil {
 				row[r].Bytes = bytes.Clone(c.data)
 			}
 		}
@@ -176,12 +179,11 @@ func (d *decoder) value(v *schema.Value, column schema.Column, c cell) (err erro
 		if index, err = enumIndex(c); err != nil {
 			return err
 		}
-		if index > len(column.Values) {
-			return fmt.Errorf("enum index %d of %d", index, len(column.Values))
-		}
-		if index > 0 { // 0 is the empty text that stands for an invalid value
-			v.Bytes = []byte(column.Values[index-1])
-		}
+		var label string
+		label, err = column.Label(index)
+		v.Bytes = []byte(label)
+	case schema.Text:
+		v.Bytes, err = schema.UTF8(column.Charset, c.data)
 	case schema.Binary:
 		if column.Length > 0 {
 			v.Bytes = bytes.Clone(padBinary(c.data, column.Length))

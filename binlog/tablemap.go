@@ -13,8 +13,8 @@ type tableMap struct {
 	id              uint64
 	database, table []byte
 	columns         []column
-	names           []string        // by binlog_row_metadata=FULL; else nil
-	optional        map[byte][]byte // its optional metadata by field, aliasing the body
+	names           []string   // by binlog_row_metadata=FULL; else nil
+	metadata        []metadata // of each column
 }
 
 // peekTableMap reads no more than the id and the names: all that is wanted of
@@ -48,12 +48,13 @@ func parseTableMap(body []byte) (*tableMap, error) {
 	for i, typ := range types {
 		tm.columns[i] = column{typ: typ, meta: readMeta(&meta, typ)}
 	}
-	tm.optional = map[byte][]byte{}
+	tm.metadata = make([]metadata, len(types))
 	for len(s.rest) > 0 && !s.bad {
 		field := s.uint8()
 		value := scanner{rest: s.bytes(s.packed())}
-		tm.optional[byte(field)] = value.rest
 		if byte(field) != replication.TABLE_MAP_OPT_META_COLUMN_NAME {
+			tm.optional(byte(field), &value)
+			s.bad = s.bad || value.bad
 			continue
 		}
 		for len(value.rest) > 0 && !value.bad {

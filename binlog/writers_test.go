@@ -249,6 +249,7 @@ func TestStreamPrivate(t *testing.T) {
 		{"XA read again", testXAReadAgain},
 		{"altered", testAltered},
 		{"text rows", testTextRows},
+		{"logged columns", testLoggedColumns},
 		{"purged", testPurged}, // the last: it purges the log
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(newRigOn(t, dsn, schema.SQL)) })

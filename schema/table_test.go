@@ -152,10 +152,10 @@ func TestNewTableRefuses(t *testing.T) {
 		{"payload of an integer", with(relayColumns, "payload int"), Options{}, "shop.outbox: column payload is int, which cannot hold the payload"},
 		{"created_at of text", with(relayColumns, "created_at varchar(30)"), Options{}, "shop.outbox: column created_at is varchar(30), which cannot hold the created_at"},
 		{"headers of bytes", append(relayColumns[:7:7], "headers blob"), Options{}, "shop.outbox: column headers is blob, which cannot hold the headers"},
-		{"latin1", with(relayColumns, "topic varchar(120) charset latin1"), Options{},
-			"shop.outbox: column topic has character set latin1, and the relay reads utf8mb4, utf8mb3 and ascii; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
-		{"latin1 enum", with(relayColumns, "status enum('pending') charset latin1"), Options{},
-			"shop.outbox: column status has character set latin1, and the relay reads utf8mb4, utf8mb3 and ascii; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
+		{"an unknown character set", with(relayColumns, "topic varchar(120) charset klingon"), Options{},
+			"shop.outbox: column topic has the character set klingon, which is none of text that the relay knows; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
+		{"labels of bytes", with(relayColumns, "status enum('pending') charset binary"), Options{},
+			"shop.outbox: column status has the character set binary, which is none of text that the relay knows; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
