@@ -1,6 +1,7 @@
 package binlog_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -32,6 +33,9 @@ func (r *rig) both(server *binlog.Server, from source, n int) map[string]schema.
 			if bad != nil {
 				bad.GTID = ""
 			}
+		}
+		if bytes.Equal(e.Payload, other.Payload) && (e.Payload == nil) == (other.Payload == nil) {
+			e.Payload, other.Payload = nil, nil // cmp is slow with megabytes
 		}
 		if diff := cmp.Diff(e, other); diff != "" {
 			r.Errorf("stream and backfill, row %s (-stream +backfill):\n%s", version, diff)

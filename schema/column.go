@@ -63,28 +63,35 @@ func NewColumn(name, dataType, columnType string, octets int, charset string) Co
 	return c
 }
 
-// enumValues takes apart enum('a','it”s'), in which a quote is doubled.
+// enumValues takes apart enum('a','it”s'), in which a quote is doubled and a
+// backslash stands before another one and before n, r and 0.
 func enumValues(columnType string) []string {
 	var values []string
-	rest := columnType
-	for {
-		_, after, found := strings.Cut(rest, "'")
-		if !found {
-			return values
+	var value strings.Builder
+	inside := false
+	for i := 0; i < len(columnType); i++ {
+		c, next := columnType[i], byte(0)
+		if i+1 < len(columnType) {
+			next = columnType[i+1]
 		}
-		var value strings.Builder
-		for {
-			text, tail, closed := strings.Cut(after, "'")
-			value.WriteString(text)
-			if !closed || !strings.HasPrefix(tail, "'") {
-				rest = tail
-				break
+		switch {
+		case !inside:
+			inside = c == '\''
+		case c == '\'' && next != '\'':
+			values = append(values, value.String())
+			value.Reset()
+			inside = false
+		case (c == '\'' || c == '\\') && next != 0:
+			if at := strings.IndexByte("nr0", next); c == '\\' && at >= 0 {
+				next = "\n\r\x00"[at]
 			}
-			value.WriteByte('\'')
-			after = tail[1:]
+			value.WriteByte(next)
+			i++
+		default:
+			value.WriteByte(c)
 		}
-		values = append(values, value.String())
 	}
+	return values
 }
 
 // Label is the text of an Enum's index.

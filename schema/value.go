@@ -127,28 +127,34 @@ func (r *reader) text(role Role, needed bool) string {
 }
 
 // IDText is the text of an id: for binary columns a lower-case UUID where it
-// is a BINARY(16), else hex; what it is for others.
+// is a BINARY(16), or a longer one that has only zeros behind sixteen bytes and
+// whose hex no message id could hold (Hibernate's BINARY(255)), else hex; what
+// it is for others.
 func IDText(c Column, b []byte) string {
-	if c.Kind != Binary {
+	switch {
+	case c.Kind != Binary:
 		return string(b)
-	}
-	if c.Length == 16 && len(b) == 16 {
-		return uuid.UUID(b).String()
+	case c.Length == 16 && len(b) == 16, len(b) == c.Length && longUUID(c) && len(bytes.TrimRight(b, "\x00")) <= 16:
+		return uuid.UUID(b[:16]).String()
 	}
 	return hex.EncodeToString(b)
 }
+
+// longUUID tells whether a BINARY's hex is longer than the 255 bytes of a
+// message id.
+func longUUID(c Column) bool { return c.Length > 255/2 }
 
 // ParseID is the reverse of IDText: the value by which a query finds the row.
 func ParseID(c Column, id string) (any, error) {
 	if c.Kind != Binary {
 		return id, nil
 	}
-	if c.Length == 16 {
+	if c.Length == 16 || (longUUID(c) && len(id) != 2*c.Length) {
 		u, err := uuid.Parse(id)
 		if err != nil {
 			return nil, fmt.Errorf("schema: id %q is not a UUID, and column %s is %s", id, c.Name, c.Type)
 		}
-		return u[:], nil
+		return append(u[:], make([]byte, c.Length-16)...), nil
 	}
 	b, err := hex.DecodeString(id)
 	if err != nil {

@@ -245,8 +245,8 @@ func TestParseID(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for _, c := range columns("id binary(16)", "id binary(20)", "id varbinary(16)", "id blob") {
-		for range 1000 {
+	for _, c := range append(columns("id binary(16)", "id binary(20)", "id varbinary(16)", "id blob"), NewColumn("id", "binary", "binary(255)", 255, "")) {
+		for i := range 1000 {
 			size := random.IntN(40)
 			if c.Length > 0 {
 				size = c.Length
@@ -254,6 +254,9 @@ func TestParseID(t *testing.T) {
 			value := make([]byte, size)
 			for i := range value {
 				value[i] = byte(random.Uint32() >> random.IntN(8)) // zeros are frequent
+			}
+			if c.Length == 255 && i%2 == 0 {
+				clear(value[16:])
 			}
 			text := IDText(c, value)
 			got, err := ParseID(c, text)
