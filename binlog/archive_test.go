@@ -14,7 +14,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/outboxrelay/relay/binlog"
-	"github.com/outboxrelay/relay/relay/relaytest"
 )
 
 // captured reads a file of testdata/binlog.
@@ -205,4 +204,3 @@ func TestArchiveFlips(t *testing.T) {
 		}
 	}
 }
-

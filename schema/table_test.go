@@ -96,8 +96,9 @@ func TestNewTable(t *testing.T) {
 			"id=ID aggregate_id=Aggregate_ID topic=TOPIC payload=Payload created_at=Created_At"},
 		{"debezium", debeziumColumns, Auto, "", Debezium, "id=id aggregate_id=aggregateid aggregate_type=aggregatetype event_type=type payload=payload"},
 		{"debezium with a time", append(debeziumColumns[:5:5], "timestamp timestamp(6)", "tracingspancontext text"), Debezium, "", Debezium,
-			"id=id aggregate_id=aggregateid aggregate_type=aggregatetype event_type=type payload=payload created_at=timestamp"},
+			"id=id aggregate_id=aggregateid aggregate_type=aggregatetype event_type=type payload=payload created_at=timestamp trace=tracingspancontext"},
 		{"eventuate", eventuateColumns, Auto, "", Eventuate, "id=id topic=destination payload=payload headers=headers created_at=creation_time status=published"},
+		{"eventuate with ids of the database", append([]string{"dbid bigint"}, eventuateColumns...), Auto, "", Eventuate, "id=dbid topic=destination payload=payload headers=headers created_at=creation_time status=published"},
 		{"single columns", []string{"event_id bigint", "aggregate_id bigint", "topic text", "body json", "created_at datetime"}, Auto, "id=event_id,payload=body", Relay,
 			"id=event_id aggregate_id=aggregate_id topic=topic payload=body created_at=created_at"},
 		{"a column against the layout's", append(debeziumColumns[:5:5], "subject varchar(9)"), Debezium, "topic=subject", Debezium,
@@ -199,7 +200,7 @@ func TestParseColumns(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" || (err == nil) != (tt.want != nil) {
 			t.Errorf("%q: error %v (-want +got):\n%s", tt.text, err, diff)
 		}
-		if err != nil && !strings.Contains(err.Error(), "with the roles id, aggregate_id, aggregate_type, event_type, topic, payload, headers, version, created_at, status") {
+		if err != nil && !strings.Contains(err.Error(), "with the roles id, aggregate_id, aggregate_type, event_type, topic, payload, headers, version, created_at, status, trace") {
 			t.Errorf("%q: error %v does not name the roles", tt.text, err)
 		}
 	}
