@@ -234,4 +234,15 @@ func testLoggedColumns(r *rig) {
 	if diff := cmp.Diff([]string{"200 -5 a😀 é é é", "201 5 c b  "}, got); diff != "" {
 		r.Errorf("events (-want +got):\n%s", diff)
 	}
+
+	r.exec("UPDATE outbox SET payload = ''")
+	for from, to := range map[string]string{"BLOB": "TEXT", "TEXT": "BLOB"} { // of one type in the log
+		r.exec("ALTER TABLE outbox MODIFY payload " + from)
+		position := r.executed(server)
+		r.exec("INSERT INTO outbox (id, aggregate_id, topic, payload, created_at) VALUES (100, 1, 'b', 'x', '2024-01-01')")
+		r.exec("ALTER TABLE outbox MODIFY payload " + to)
+		charset := map[string]string{"BLOB": "binary", "TEXT": "utf8mb4"}[from]
+		wantNext(r, r.followFrom(server, position), binlog.ErrChanged, "column payload, now "+strings.ToLower(to)+", had the character set "+charset)
+		r.exec("DELETE FROM outbox WHERE id = 100")
+	}
 }

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -178,6 +179,50 @@ func TestLayoutTold(t *testing.T) {
 			r.exec("DROP TABLE outbox")
 			r.run("status", "--partitions", "1").want(t, 0, "layout       ", "doesn't exist")
 		})
+	}
+}
+
+// TestMessageOfLatin1: a table in another character set, its rows sent by the
+// backfill and by the stream alike; and aggregate ids that are empty, that just
+// fit a routing key in UTF-8, and that do not.
+func TestMessageOfLatin1(t *testing.T) {
+	t.Parallel()
+	r := rigOn(t, database(t), `CREATE TABLE outbox (id VARCHAR(9) PRIMARY KEY, aggregate_id VARCHAR(300) NOT NULL, aggregate_type ENUM('Bücher') NOT NULL,
+		topic VARCHAR(120) NOT NULL, payload TEXT NOT NULL, headers TEXT, created_at DATETIME(6) NOT NULL) CHARSET latin1`)
+	r.run("check", "--partitions", "1").want(t, 0, "layout relay")
+	aggregates := []string{"", strings.Repeat("é", 127) + "k", strings.Repeat("é", 128), strings.Repeat("k", 255), strings.Repeat("k", 300), " a b "}
+	write := func(first rune) {
+		for i, aggregate := range aggregates {
+			if _, err := r.db.Exec("INSERT INTO outbox VALUES (?, ?, 'Bücher', 'Größe', 'œ€\u00a0ÿ', '{\"ä\": \"ß\"}', '2026-03-01 00:00:00')", string(first+rune(i))+"ö", aggregate); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write('a')
+	r.relay("--partitions", "1")
+	write('n')
+	got := r.relayed()
+	if len(got) != 2*len(aggregates) {
+		t.Fatalf("got %d messages", len(got))
+	}
+	for i, d := range got {
+		n := i % len(aggregates)
+		key := aggregates[n]
+		if len(key) > 255 {
+			key = fmt.Sprintf("%x", sha256.Sum256([]byte(key)))
+		}
+		want := message{
+			Exchange: r.exchange, Key: key, Body: "œ€\u00a0ÿ", Mode: 2, ID: string(rune("an"[i/len(aggregates)])+rune(n)) + "ö", Type: "Größe",
+			ContentType: "text/plain;charset=utf-8", Timestamp: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), App: "relay",
+			Headers: amqp.Table{
+				"aggregate_id": aggregates[n], "aggregate_type": "Bücher", "topic": "Größe", "ä": "ß", "created_at": "2026-03-01T00:00:00.000000Z", "sequence": int64(i + 1),
+			},
+		}
+		m := messageOf(d)
+		delete(m.Headers, "gtid") // a backfill has none
+		if diff := cmp.Diff(want, m); diff != "" {
+			t.Errorf("message %d (-want +got):\n%s", i, diff)
+		}
 	}
 }
 
