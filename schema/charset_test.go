@@ -2,8 +2,11 @@ package schema
 
 import (
 	"bytes"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestUTF8(t *testing.T) {
@@ -93,4 +96,29 @@ func BenchmarkUTF8(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// FuzzUTF8: whatever the bytes, text in UTF-8 or an error comes out.
+func FuzzUTF8(f *testing.F) {
+	names := slices.Sorted(maps.Keys(loadCharsets().byName))
+	for i := range names {
+		f.Add(i, []byte("\x81\x30\x81\x30 a\xe3\x32\x9a\x35\x8f\xb0\xa1\xd8\x3d\xde\x00"))
+	}
+	f.Fuzz(func(t *testing.T, i int, text []byte) {
+		name := names[uint(i)%uint(len(names))]
+		got, err := UTF8(name, text)
+		if (got == nil) != (err != nil) || !utf8.Valid(got) || len(got) > 3*len(text) {
+			t.Errorf("%s %x: got %q, %v", name, text, got, err)
+		}
+	})
+}
+
+func FuzzParseProperties(f *testing.F) {
+	f.Add("#c\n a\\u00e9\\=b = c\\\n d\n!\nk:\\")
+	f.Fuzz(func(t *testing.T, text string) {
+		properties, err := parseProperties(text)
+		if (properties == nil) != (err != nil) {
+			t.Errorf("%q: got %v, %v", text, properties, err)
+		}
+	})
 }
