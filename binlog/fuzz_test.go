@@ -3,6 +3,7 @@ package binlog
 import (
 	"bytes"
 	"io"
+	"os"
 	"testing"
 
 	"github.com/go-mysql-org/go-mysql/replication"
@@ -77,6 +78,15 @@ func FuzzTableMap(f *testing.F) {
 	} {
 		f.Add(log.last()[headerSize:])
 	}
+	full, err := os.ReadFile("../testdata/binlog/full.bin") // its table maps have all optional fields
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, event := range cut(full[4:]) {
+		if replication.EventType(event[4]) == replication.TABLE_MAP_EVENT {
+			f.Add(event[headerSize : len(event)-checksumSize])
+		}
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		before := bytes.Clone(body)
 		tm, err := parseTableMap(body)
@@ -86,6 +96,14 @@ func FuzzTableMap(f *testing.F) {
 		if err != nil {
 			wantDamaged(t, err)
 			return
+		}
+		for i, m := range tm.metadata {
+			if _, err := m.logged(schema.Column{Kind: schema.Enum, Charset: "utf8mb4"}); err == nil && len(m.labels) > len(body) {
+				t.Errorf("column %d: got %d labels from %d bytes", i, len(m.labels), len(body))
+			}
+		}
+		if len(tm.metadata) != len(tm.columns) {
+			t.Errorf("got metadata of %d columns of %d", len(tm.metadata), len(tm.columns))
 		}
 		if tm.names != nil && len(tm.names) != len(tm.columns) {
 			t.Errorf("got %d names for %d columns", len(tm.names), len(tm.columns))
