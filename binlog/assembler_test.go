@@ -283,6 +283,12 @@ func TestAssemblerRefuses(t *testing.T) {
 			err: ErrDamaged,
 		},
 		{
+			name: "rows of no column", // which have no end
+			log: newLog().gtid(1).begin().outbox().event(replication.WRITE_ROWS_EVENTv2,
+				append(le.AppendUint64(nil, outboxID)[:6], 1, 0, 2, 0, byte(len(outboxMapped)), 0, 'x')),
+			err: ErrDamaged, text: "rows without a column",
+		},
+		{
 			name: "rows of another count of columns",
 			log: newLog().gtid(1).begin().outbox().rows(replication.WRITE_ROWS_EVENTv2, outboxID, 4,
 				outboxRow("a", "text")),

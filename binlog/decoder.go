@@ -137,10 +137,14 @@ func (d *decoder) rows(img *image, version int, body []byte, from schema.Origin,
 		d.cells = make([]cell, len(img.columns))
 	}
 	for rest := s.rest; len(rest) > 0; {
-		var err error
-		if rest, err = readRow(d.cells, img.columns, bitmap, rest); err != nil {
+		behind, err := readRow(d.cells, img.columns, bitmap, rest)
+		if err != nil {
 			return err
 		}
+		if len(behind) == len(rest) {
+			return fmt.Errorf("%w: rows without a column", ErrDamaged)
+		}
+		rest = behind
 		yield(d.event(img, from))
 	}
 	return nil
