@@ -63,6 +63,18 @@ func NewColumn(name, dataType, columnType string, octets int, charset string) Co
 	return c
 }
 
+// Same tells whether information_schema describes both in the same words.
+func (c Column) Same(other Column) bool {
+	return c.Name == other.Name && c.Type == other.Type && c.Length == other.Length && c.Charset == other.Charset
+}
+
+// DataType is what information_schema has as DATA_TYPE: the first word of the
+// Type.
+func (c Column) DataType() string {
+	end := strings.IndexAny(c.Type+" ", " (")
+	return c.Type[:end]
+}
+
 // enumValues takes apart enum('a','it”s'), in which a quote is doubled and a
 // backslash stands before another one and before n, r and 0.
 func enumValues(columnType string) []string {

@@ -43,8 +43,13 @@ func TestNewColumn(t *testing.T) {
 	}
 	for _, tt := range tests {
 		tt.want.Name, tt.want.Type = "c", tt.columnType
-		if diff := cmp.Diff(tt.want, NewColumn("c", tt.dataType, tt.columnType, tt.octets, tt.charset)); diff != "" {
+		got := NewColumn("c", tt.dataType, tt.columnType, tt.octets, tt.charset)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.columnType, diff)
+		}
+		// What a checkpoint keeps of it makes the same column again.
+		if diff := cmp.Diff(got, NewColumn("c", got.DataType(), got.Type, got.Length, got.Charset)); diff != "" {
+			t.Errorf("%s again (-want +got):\n%s", tt.columnType, diff)
 		}
 	}
 }

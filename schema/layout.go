@@ -107,7 +107,8 @@ func ParseLayout(name string) (Layout, error) {
 }
 
 // ParseColumns reads what --columns takes: role=column pairs with commas
-// between them, "id=event_id,payload=body".
+// between them, "id=event_id,payload=body". A column that was renamed has both
+// names, "payload=body|payload": the first of them that the table has is taken.
 func ParseColumns(text string) (map[Role]string, error) {
 	columns := map[Role]string{}
 	if text == "" {
@@ -138,7 +139,7 @@ func (c convention) assign(columns []Column, chosen map[Role]string) (roles [Rol
 		roles[r] = -1
 		names := c.names[r]
 		if name, ok := chosen[r]; ok {
-			names = []string{name}
+			names = strings.Split(name, "|")
 		}
 		for _, name := range names {
 			if roles[r] = index(name); roles[r] >= 0 {

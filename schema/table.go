@@ -21,7 +21,7 @@ type Table struct {
 // Options says how a table's columns are to be taken.
 type Options struct {
 	Layout  Layout          // Defaults to Auto.
-	Columns map[Role]string // single columns, against the layout's names
+	Columns map[Role]string // single columns, against the layout's names; several names have | between them
 	Zone    *time.Location  // in which DATETIME columns were written. Defaults to UTC.
 }
 

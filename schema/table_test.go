@@ -101,6 +101,8 @@ func TestNewTable(t *testing.T) {
 		{"eventuate with ids of the database", append([]string{"dbid bigint"}, eventuateColumns...), Auto, "", Eventuate, "id=dbid topic=destination payload=payload headers=headers created_at=creation_time status=published"},
 		{"single columns", []string{"event_id bigint", "aggregate_id bigint", "topic text", "body json", "created_at datetime"}, Auto, "id=event_id,payload=body", Relay,
 			"id=event_id aggregate_id=aggregate_id topic=topic payload=body created_at=created_at"},
+		{"a renamed column, before", relayColumns, Auto, "payload=body|payload", Relay, "id=id aggregate_id=aggregate_id topic=topic payload=payload created_at=created_at status=status"},
+		{"a renamed column, behind", append(relayColumns[:7:7], "body json"), Auto, "payload=body|payload", Relay, "id=id aggregate_id=aggregate_id topic=topic payload=body created_at=created_at status=status"},
 		{"a column against the layout's", append(debeziumColumns[:5:5], "subject varchar(9)"), Debezium, "topic=subject", Debezium,
 			"id=id aggregate_id=aggregateid aggregate_type=aggregatetype event_type=type topic=subject payload=payload"},
 	}
@@ -193,6 +195,7 @@ func TestParseColumns(t *testing.T) {
 		{"id=event_id", map[Role]string{RoleID: "event_id"}},
 		{"id=event_id, payload=body", map[Role]string{RoleID: "event_id", RolePayload: "body"}},
 		{"created_at=a=b", map[Role]string{RoleCreatedAt: "a=b"}},
+		{"payload=body|payload", map[Role]string{RolePayload: "body|payload"}},
 		{"id", nil}, {"id=", nil}, {"=x", nil}, {"name=x", nil}, {"ID=x", nil}, {"id=x,", nil}, {"id=x,,topic=y", nil}, {" ", nil},
 	}
 	for _, tt := range tests {
