@@ -56,8 +56,17 @@
 //	  "checksum": "sha256:…64 lower-case hexadecimal digits…"
 //	}
 //
-// "last_gtid" stands before "committed_at" once it is known, "partial" and
-// "backfill" before the checksum while they apply. "committed_at" is null
+// "last_gtid" stands before "committed_at" once it is known; "columns",
+// "partial" and "backfill" before the checksum while they apply. A file with
+// columns is of version 2, one without of version 1; each column is
+//
+//	{
+//	  "name": "payload",
+//	  "type": "text",
+//	  "charset": "utf8mb4"
+//	}
+//
+// with "octets" behind the type where its length is fixed. "committed_at" is null
 // while it is unknown; a file that says so with the year 1 is of an early
 // relay, and is read. Times are RFC 3339 in UTC. The file ends with a line feed.
 //

@@ -176,7 +176,7 @@ func (f *File) Save(s State) error {
 		return err
 	}
 	s = s.clone()
-	s.Version, s.SavedAt = Version, time.Now().UTC()
+	s.Version, s.SavedAt = s.version(), time.Now().UTC()
 	b, err := encode(s)
 	if err != nil {
 		return fmt.Errorf("%w: %w; this is a fault in the relay, please report it", ErrInvalid, err)

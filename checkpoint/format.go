@@ -125,7 +125,7 @@ func parse(b []byte) (State, error) {
 	}
 	if head = written(head); !bytes.Equal(head, again) {
 		return State{}, fmt.Errorf("%w: the checksum is right but the fields are not those of version %d: byte %d differs",
-			ErrCorrupt, Version, mismatch(head, again))
+			ErrCorrupt, file.Version, mismatch(head, again))
 	}
 	return file.State, nil
 }

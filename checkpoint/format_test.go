@@ -26,6 +26,25 @@ var (
 		SavedAt:     time.Date(2026, 1, 2, 15, 4, 5, 123456789, time.UTC),
 		CommittedAt: time.Date(2026, 1, 2, 15, 4, 4, 900000000, time.UTC),
 	}
+	// columned is of version 2: it has columns.
+	columned = State{
+		Version:     2,
+		Flavor:      "mysql",
+		GTIDSet:     simple.GTIDSet,
+		ServerUUID:  simple.ServerUUID,
+		Sequence:    4711,
+		Table:       "shop.outbox",
+		SavedAt:     simple.SavedAt,
+		LastGTID:    "3e11fa47-71ca-11e1-9e33-c80aa9429562:77",
+		CommittedAt: simple.CommittedAt,
+		Columns: []Column{
+			{Name: "id", Type: "binary(16)", Octets: 16},
+			{Name: "aggregate_id", Type: "bigint"},
+			{Name: "état", Type: "enum('<a>','it''s')", Charset: "utf8mb4"},
+			{Name: "payload", Type: "json"},
+		},
+		Partial: &Partial{GTID: "3e11fa47-71ca-11e1-9e33-c80aa9429562:78", Events: 12},
+	}
 	// full has every field, and the characters that encoders escape in
 	// different ways: a Go release that changes one must not make files of an
 	// older build unreadable.
@@ -47,11 +66,11 @@ var (
 	}
 )
 
-// TestGolden: a file of version 1 stays readable for ever, and is still what
+// TestGolden: a file of any version stays readable for ever, and is still what
 // is written, v1-full.json apart: it says with the year 1 that committed_at is
 // unknown. Do not write the golden files anew.
 func TestGolden(t *testing.T) {
-	for name, want := range map[string]State{"v1.json": simple, "v1-full.json": full, "v1-uncommitted.json": full} {
+	for name, want := range map[string]State{"v1.json": simple, "v1-full.json": full, "v1-uncommitted.json": full, "v2.json": columned} {
 		path := filepath.Join(goldenDir, name)
 		got, err := Read(path)
 		if err != nil {
@@ -76,7 +95,7 @@ func TestGolden(t *testing.T) {
 
 // TestChecksumByHand is the command of doc.go.
 func TestChecksumByHand(t *testing.T) {
-	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json"} {
+	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json", "v2.json"} {
 		path := filepath.Join(goldenDir, name)
 		out, err := exec.Command("sh", "-c", `sed 's/^  "checksum": ".*"$/  "checksum": ""/' "$1" | sha256sum`, "sh", path).Output()
 		if err != nil {
@@ -115,7 +134,7 @@ func refused(t *testing.T, b []byte, format string, args ...any) {
 }
 
 func TestEveryBitFlipped(t *testing.T) {
-	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json"} {
+	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json", "v2.json"} {
 		b := golden(t, name)
 		for i := range b {
 			for bit := range 8 {
@@ -204,7 +223,9 @@ func TestParseRefuses(t *testing.T) {
 		{"other kind of checksum", edit("sha256:", "crc32c:"), ErrCorrupt, "last two lines"},
 		{"only the last lines", whole[at:], ErrCorrupt, "edited"},
 
-		{"newer", sealed(`"version": 1`, `"version": 2`), ErrVersion, "version is 2, this relay reads up to 1"},
+		{"newer", sealed(`"version": 1`, `"version": 3`), ErrVersion, "version is 3, this relay reads up to 2"},
+		{"resealed: version 2 without columns", sealed(`"version": 1`, `"version": 2`), ErrCorrupt, "version is 2, want 1"},
+		{"resealed: version 1 with columns", sealed(`"committed_at": "2026-01-02T15:04:04.9Z",`, "\"committed_at\": \"2026-01-02T15:04:04.9Z\",\n  \"columns\": [\n    {\n      \"name\": \"id\",\n      \"type\": \"int\"\n    }\n  ],"), ErrCorrupt, "version is 1, want 2"},
 		{"newer with other fields", sealed(`"version": 1,`, "\"version\": 3,\n  \"extra\": {},"), ErrVersion, "version is 3"},
 
 		{"resealed: version 0", sealed(`"version": 1`, `"version": 0`), ErrCorrupt, "version is 0"},
@@ -275,6 +296,10 @@ func TestEncodeRefuses(t *testing.T) {
 		{"flavor is empty", func(s *State) { s.Flavor = "" }},
 		{"table is empty", func(s *State) { s.Table = "" }},
 		{"version is 2", func(s *State) { s.Version = 2 }},
+		{"version is 1, want 2", func(s *State) { s.Columns = []Column{{Name: "id"}} }},
+		{"columns has one with the name \"\"", func(s *State) { s.Columns = []Column{{Type: "int"}} }},
+		{"and -1 octets", func(s *State) { s.Columns = []Column{{Name: "id", Octets: -1}} }},
+		{"columns.type is not UTF-8", func(s *State) { s.Columns = []Column{{Name: "id", Type: "\xff"}} }},
 		{"sequence is -1", func(s *State) { s.Sequence = -1 }},
 		{"partial.gtid is empty", func(s *State) { s.Partial.GTID = "" }},
 		{"partial.events is 0", func(s *State) { s.Partial.Events = 0 }},

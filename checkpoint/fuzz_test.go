@@ -52,13 +52,16 @@ func FuzzParse(f *testing.F) {
 
 // FuzzEncode: each state is refused or comes back as it was.
 func FuzzEncode(f *testing.F) {
-	f.Add("mysql", "u:1-5", "u", int64(7), "a.b", int64(1), "u:6", int64(2), "a", "b", true, true)
-	f.Add("mariadb", "", "", int64(0), "a.b", int64(-1), "", int64(0), "\xff", "\u2028<>&", false, true)
+	f.Add("mysql", "u:1-5", "u", int64(7), "a.b", int64(1), "u:6", int64(2), "a", "b", true, true, "", 0)
+	f.Add("mariadb", "", "", int64(0), "a.b", int64(-1), "", int64(0), "\xff", "\u2028<>&", false, true, "enum('<a>')", 16)
 	f.Fuzz(func(t *testing.T, flavor, set, uuid string, seq int64, table string, nanos int64,
-		gtid string, events int64, after, until string, partial, backfill bool) {
+		gtid string, events int64, after, until string, partial, backfill bool, column string, octets int) {
 		at := time.Unix(nanos/1e9, nanos%1e9)
 		s := State{Version: 1, Flavor: flavor, GTIDSet: set, ServerUUID: uuid, Sequence: seq, Table: table,
 			SavedAt: at, CommittedAt: at.Add(time.Hour)}
+		if column != "" {
+			s.Version, s.Columns = 2, []Column{{Name: "id", Type: "bigint"}, {Name: column, Type: column, Octets: octets, Charset: column}}
+		}
 		if partial {
 			s.Partial = &Partial{GTID: gtid, Events: events}
 		}
@@ -68,7 +71,7 @@ func FuzzEncode(f *testing.F) {
 		s = s.clone()
 		b, err := encode(s)
 		if err != nil {
-			sound := utf8.ValidString(flavor+" "+set+" "+uuid+" "+table+" "+gtid+" "+after+" "+until) &&
+			sound := utf8.ValidString(flavor+" "+set+" "+uuid+" "+table+" "+gtid+" "+after+" "+until+" "+column) && (column == "" || octets >= 0) &&
 				flavor != "" && table != "" && seq >= 0 && gtid != "" && events > 0
 			if sound {
 				t.Fatalf("refused: %v", err)

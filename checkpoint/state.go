@@ -3,13 +3,14 @@ package checkpoint
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
 
-// Version is the version of the format that this package writes, and the
-// newest that it reads.
-const Version = 1
+// Version is the newest version of the format. A state without Columns is
+// written as version 1, so that an older relay can read it.
+const Version = 2
 
 // State is what the file holds. Strings are UTF-8.
 type State struct {
@@ -46,6 +47,11 @@ type State struct {
 	// before the first, and behind a resume.
 	CommittedAt time.Time `json:"committed_at"`
 
+	// Columns are those of the outbox table behind the transactions in GTIDSet,
+	// in its order; nil while they are not known. A log that does not name them
+	// (binlog_row_metadata=MINIMAL) is read by them.
+	Columns []Column `json:"columns,omitempty"`
+
 	// Partial is nil unless a transaction is settled in part.
 	Partial *Partial `json:"partial,omitempty"`
 
@@ -68,6 +74,14 @@ func (s State) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
+// Column is a column as information_schema.columns describes it.
+type Column struct {
+	Name    string `json:"name"`              // COLUMN_NAME; never empty
+	Type    string `json:"type"`              // COLUMN_TYPE, "bigint unsigned"; may be empty
+	Octets  int    `json:"octets,omitempty"`  // CHARACTER_OCTET_LENGTH of a CHAR or BINARY, else 0
+	Charset string `json:"charset,omitempty"` // CHARACTER_SET_NAME; empty: none
+}
+
 // Partial says how far the transaction after those in the GTID set is settled.
 type Partial struct {
 	GTID   string `json:"gtid"`   // never empty
@@ -85,6 +99,7 @@ type Backfill struct {
 func (s State) clone() State {
 	s.SavedAt = s.SavedAt.UTC().Round(0)
 	s.CommittedAt = s.CommittedAt.UTC().Round(0)
+	s.Columns = slices.Clone(s.Columns)
 	if s.Partial != nil {
 		p := *s.Partial
 		s.Partial = &p
@@ -95,6 +110,14 @@ func (s State) clone() State {
 		s.Backfill = &b
 	}
 	return s
+}
+
+// version is the oldest version of the format that can hold s.
+func (s State) version() int {
+	if len(s.Columns) > 0 {
+		return 2
+	}
+	return 1
 }
 
 // validate reports the first field that no file may hold. Text that is not
@@ -109,14 +132,20 @@ func (s State) validate() error {
 	if s.Backfill != nil {
 		texts = append(texts, text{"backfill.after", s.Backfill.After}, text{"backfill.until", s.Backfill.Until})
 	}
+	for _, c := range s.Columns {
+		texts = append(texts, text{"columns.name", c.Name}, text{"columns.type", c.Type}, text{"columns.charset", c.Charset})
+		if c.Name == "" || c.Octets < 0 {
+			return fmt.Errorf("columns has one with the name %q and %d octets", c.Name, c.Octets)
+		}
+	}
 	for _, t := range texts {
 		if !utf8.ValidString(t.value) {
 			return fmt.Errorf("%s is not UTF-8: %+.80q", t.name, t.value)
 		}
 	}
 	switch {
-	case s.Version != Version:
-		return fmt.Errorf("version is %d, want %d", s.Version, Version)
+	case s.Version != s.version():
+		return fmt.Errorf("version is %d, want %d", s.Version, s.version())
 	case s.Flavor == "":
 		return fmt.Errorf("flavor is empty")
 	case s.Table == "":
