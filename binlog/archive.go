@@ -139,7 +139,8 @@ func (a *Archive) Play(ctx context.Context, wanted func(GTID) bool) *Playback {
 	p.wanted = wanted
 	p.assembler.way = "to replay the others without it: --gtid with their set; if what it lacks stands in an earlier file, give that one as well"
 	p.assembler.pass = func(g *group) bool { return g.xa == "" && !wanted(g.tx.GTID) }
-	p.assembler.decoder.redefine = func(tm *tableMap) (*schema.Table, error) { return p.define(ctx, tm) }
+	p.assembler.decoder.options = a.cfg.Options
+	p.assembler.redefine = func() error { return p.define(ctx) }
 	return p
 }
 
@@ -300,19 +301,21 @@ func (p *Playback) turn() error {
 	return nil
 }
 
-// define makes the table's definition for a table map: out of it where it
-// names the columns, else as a server has it now.
-func (p *Playback) define(ctx context.Context, tm *tableMap) (*schema.Table, error) {
-	if tm.names != nil {
-		return tm.define(p.archive.cfg.Options)
-	}
+// define takes the table's definition as a server has it now, for all that the
+// files have of one definition: on which side of a change that stands, only the
+// operator can tell.
+func (p *Playback) define(ctx context.Context) error {
+	a := p.assembler
 	if p.defined != nil {
-		return p.defined, nil
+		return fmt.Errorf("%w: they do not name the columns of %s, and transaction %s changed it: %s; replay what stands before that and what stands behind it each on their own, with --gtid and --mysql-dsn of a server whose table has the columns of that time",
+			ErrFiles, a.decoder.table, a.altered.gtid, a.altered.statement)
 	}
 	if p.archive.cfg.Define == nil {
-		return nil, fmt.Errorf("%w: they do not name the columns of %s.%s (binlog_row_metadata was not FULL when they were written); give the server whose table has the same columns still: --mysql-dsn", ErrFiles, tm.database, tm.table)
+		return fmt.Errorf("%w: they do not name the columns of %s (binlog_row_metadata was not FULL when they were written); give the server whose table has the same columns still: --mysql-dsn", ErrFiles, a.decoder.table)
 	}
 	var err error
-	p.defined, err = p.archive.cfg.Define(ctx)
-	return p.defined, err
+	if p.defined, err = p.archive.cfg.Define(ctx); err == nil {
+		a.decoder.use(p.defined)
+	}
+	return err
 }

@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -29,7 +30,11 @@ import (
 type assembler struct {
 	decoder  decoder
 	mentions *regexp.Regexp // finds the outbox table in a statement's text
-	redefine func() error   // reads the definition again after DDL; nil in tests
+	// redefine sees to it that the decoder has the table's definition where the
+	// log does not name the columns and none is known. nil: one holds for all.
+	redefine func() error
+	// moved hears of statements that may have renamed the table away.
+	moved func(gtid GTID, statement string) error
 	// recall finds the XA transactions that were prepared before the stream
 	// began and not decided by then. It is asked once, when one of them is
 	// decided; nil in tests.
@@ -44,7 +49,8 @@ type assembler struct {
 	payload  *payload // the compressed transaction under way
 	group    *group   // nil between groups
 	tables   map[uint64]*image
-	stale    bool                // the definition is to be read again
+	altered  alteration          // the last that was met; zero: none
+	told     *Definition         // of which no Tx has told yet; nil: none
 	prepared map[string]prepared // by XA id
 	held     int                 // bytes in prepared
 }
@@ -143,6 +149,14 @@ func (a *assembler) keep(head []byte) keep {
 		}
 	}
 	return inMemory
+}
+
+// rewind forgets the group under way, which is to be read again, from a new
+// beginning of the stream.
+func (a *assembler) rewind() {
+	a.close()
+	a.payload, a.group, a.checksum = nil, nil, false
+	clear(a.tables)
 }
 
 // close gives back what a compressed transaction holds.
@@ -297,14 +311,23 @@ func (a *assembler) tableMap(body []byte) error {
 		delete(a.tables, id)
 		return nil
 	}
-	if a.stale && a.redefine != nil {
-		if err := a.redefine(); err != nil {
-			return err
-		}
-		a.stale = false
+	if a.group == nil {
+		return fmt.Errorf("%w: a table map outside of a transaction", ErrDamaged)
 	}
-	a.tables[id], err = a.decoder.mapTable(body)
-	return err
+	img, err := a.decoder.mapTable(body)
+	if err == errUndefined {
+		if err = a.define(); err == nil {
+			img, err = a.decoder.mapTable(body)
+		}
+	}
+	if errors.Is(err, schema.ErrTable) || errors.Is(err, errUnlike) {
+		err = a.changed(err)
+	}
+	if err != nil {
+		return err
+	}
+	a.tables[id] = img
+	return nil
 }
 
 // passes tells whether the group under way is none that is read.
@@ -354,9 +377,14 @@ func (a *assembler) commit() (*Tx, error) {
 		return nil, fmt.Errorf("%w: the end of a transaction without its beginning", ErrDamaged)
 	}
 	a.group = nil
-	g.tx.Last = true
-	g.tx.Place = a.place
-	return &g.tx, nil
+	return a.end(&g.tx), nil
+}
+
+// end makes tx a group's last, or only, part.
+func (a *assembler) end(tx *Tx) *Tx {
+	tx.Last, tx.Place = true, a.place
+	tx.Definition, a.told = a.told, nil
+	return tx
 }
 
 // undo drops the group's events behind the first keep of them.

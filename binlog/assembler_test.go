@@ -191,7 +191,7 @@ func TestAssembler(t *testing.T) {
 		},
 		{
 			name: "column names, in another order than the table's",
-			log: (&fakeLog{names: true}).format(false).gtid(1).begin().
+			log: (&fakeLog{names: true, metadata: true}).format(false).gtid(1).begin().
 				table(outboxID, "shop", "outbox", []mapped{
 					{"topic", typeVarchar, []byte{80, 0}}, {"extra", typeLong, nil}, {"PAYLOAD", typeBlob, []byte{2}},
 					{"created_at", typeDatetime2, []byte{6}}, {"id", typeVarchar, []byte{80, 0}}, {"aggregate_id", typeLongLong, nil},
@@ -256,25 +256,25 @@ func TestAssemblerRefuses(t *testing.T) {
 		},
 		{
 			name: "other count of columns", log: newLog().gtid(1).begin().table(outboxID, "shop", "outbox", outboxMapped[:4]),
-			err: ErrChanged, text: "4 columns in the log and has 5 now",
+			err: ErrChanged, text: "the log has 4 columns and the definition 5",
 		},
 		{
 			name: "other type of a column",
 			log: newLog().gtid(1).begin().table(outboxID, "shop", "outbox", []mapped{
 				outboxMapped[0], outboxMapped[1], outboxMapped[2], {"payload", typeJSON, []byte{4}}, outboxMapped[4]}),
-			err: ErrChanged, text: "column 4, now payload text, was stored as type 245",
+			err: ErrChanged, text: "column 4, payload text, is stored as type 245",
 		},
 		{
 			name: "no column of that name",
-			log: (&fakeLog{names: true}).format(false).gtid(1).begin().table(outboxID, "shop", "outbox", []mapped{
+			log: (&fakeLog{names: true, metadata: true}).format(false).gtid(1).begin().table(outboxID, "shop", "outbox", []mapped{
 				outboxMapped[0], outboxMapped[1], {"subject", typeVarchar, []byte{80, 0}}, outboxMapped[3], outboxMapped[4]}),
-			err: ErrChanged, text: "no column topic",
+			err: ErrChanged, text: "shop.outbox lacks the column topic",
 		},
 		{
 			name: "other type of a named column",
-			log: (&fakeLog{names: true}).format(false).gtid(1).begin().table(outboxID, "shop", "outbox", []mapped{
-				outboxMapped[0], outboxMapped[1], outboxMapped[2], outboxMapped[3], {"created_at", typeLongLong, nil}}),
-			err: ErrChanged, text: "column created_at, now datetime(6), was stored as type 8",
+			log: (&fakeLog{names: true, metadata: true}).format(false).gtid(1).begin().table(outboxID, "shop", "outbox", []mapped{
+				outboxMapped[0], outboxMapped[1], {"topic", typeDatetime2, []byte{6}}, outboxMapped[3], outboxMapped[4]}),
+			err: ErrChanged, text: "column topic is datetime, which cannot hold the topic",
 		},
 		{
 			name: "row cut short",
@@ -287,6 +287,9 @@ func TestAssemblerRefuses(t *testing.T) {
 			log: newLog().gtid(1).begin().outbox().event(replication.WRITE_ROWS_EVENTv2,
 				append(le.AppendUint64(nil, outboxID)[:6], 1, 0, 2, 0, byte(len(outboxMapped)), 0, 'x')),
 			err: ErrDamaged, text: "rows without a column",
+		},
+		{
+			name: "table map outside of a transaction", log: newLog().outbox(), err: ErrDamaged, text: "outside of a transaction",
 		},
 		{
 			name: "rows of another count of columns",
@@ -339,8 +342,10 @@ func TestAssemblerEvent(t *testing.T) {
 	}
 }
 
-// TestAssemblerRedefines: after DDL that mentions the outbox, the definition
-// is read again, and only then.
+// TestAssemblerRedefines: after a statement that may have changed the outbox the
+// definition is found anew, when a row comes and only then, and a Tx tells of
+// both. Without alters, or without the definition's being forgotten, the row of
+// transaction 5 is refused.
 func TestAssemblerRedefines(t *testing.T) {
 	table := outboxTable(t)
 	columns := append(outboxColumns(), schema.NewColumn("note", "int", "int", 0, ""))
@@ -358,11 +363,20 @@ func TestAssemblerRedefines(t *testing.T) {
 		gtid(5).begin().table(outboxID, "shop", "outbox", append(outboxMapped[:5:5], mapped{"note", typeLong, nil})).
 		rows(replication.WRITE_ROWS_EVENTv2, outboxID, 6, widerRow).
 		table(outboxID, "shop", "outbox", append(outboxMapped[:5:5], mapped{"note", typeLong, nil})).xid()
-	got, err := assemble(a, log)
-	if err != nil {
-		t.Fatal(err)
+	next := read(log.events)
+	var got []string
+	for range 5 {
+		tx, err := a.next(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := show(tx) + tx.Altered
+		if tx.Definition != nil {
+			line += fmt.Sprintf(" %d columns", len(tx.Definition.Columns))
+		}
+		got = append(got, line)
 	}
-	if diff := cmp.Diff([]string{"1: a", "2:", "3: b", "4:", "5: c"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"1: a", "2:", "3: b", "4:ALTER TABLE `shop`.`Outbox` ADD note INT 0 columns", "5: c 6 columns"}, got); diff != "" {
 		t.Errorf("transactions (-want +got):\n%s", diff)
 	}
 	if asked != 1 {

@@ -29,6 +29,7 @@ type Backfill struct {
 
 	server *Server
 	table  *schema.Table
+	behind *schema.Table // as it was at the position; nil: not known
 	conn   *sql.Conn
 	rows   *sql.Rows
 	roles  []schema.Role // of the selected columns
@@ -45,11 +46,17 @@ type cursor []string
 // is what Executed told before: rows of later transactions, which the stream
 // from there brings, are left out, also when a later snapshot has more of them.
 func (s *Server) Backfill(ctx context.Context, table *schema.Table, position *GTIDSet, after, until string) (*Backfill, error) {
+	return s.BackfillFrom(ctx, table, nil, position, after, until)
+}
+
+// BackfillFrom is Backfill where it is known which definition the table had at
+// the position; nil: it is not.
+func (s *Server) BackfillFrom(ctx context.Context, table, behind *schema.Table, position *GTIDSet, after, until string) (*Backfill, error) {
 	conn, err := s.scans.Conn(ctx)
 	if err != nil {
 		return nil, s.explain(err)
 	}
-	b := &Backfill{server: s, table: table, conn: conn, keys: keys(table)}
+	b := &Backfill{server: s, table: table, behind: behind, conn: conn, keys: keys(table)}
 	if err := b.open(ctx, position, after, until); err != nil {
 		b.Close()
 		return nil, err

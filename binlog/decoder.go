@@ -2,9 +2,10 @@ package binlog
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/outboxrelay/relay/schema"
 )
@@ -13,12 +14,11 @@ import (
 // definition and, since every statement repeats the table map, what it made
 // of the last one.
 type decoder struct {
-	table *schema.Table
-	// redefine makes the definition for a table map where there is no server
-	// whose definition holds. Defaults to that: table.
-	redefine func(*tableMap) (*schema.Table, error)
-	image    *image
-	cells    []cell
+	table   *schema.Table  // in force where the log does not name the columns; without columns: not known
+	options schema.Options // by which the log's own definitions are taken
+	present *schema.Table  // what the server says of the table now; nil: it is not asked
+	image   *image
+	cells   []cell
 }
 
 // image is how the table's columns stand in row events after one table map.
@@ -33,9 +33,14 @@ type image struct {
 // use takes a new definition of the table.
 func (d *decoder) use(table *schema.Table) { d.table, d.image = table, nil }
 
-// mapTable finds the event's parts among the columns of a table map: by name
-// where the log has names, else by the table's definition, which is believed
-// only when every column's type agrees.
+var (
+	errUndefined = errors.New("the table's definition is not known")
+	errUnlike    = errors.New("the rows are not of the definition that is in force")
+)
+
+// mapTable finds the event's parts among the columns of a table map: by the
+// definition that it holds where the log has names, else by the one in force,
+// to which every column's type must agree. Without that it is errUndefined.
 func (d *decoder) mapTable(body []byte) (*image, error) {
 	if d.image != nil && bytes.Equal(d.image.body, body) {
 		return d.image, nil
@@ -44,48 +49,47 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.redefine != nil {
-		if d.table, err = d.redefine(tm); err != nil {
-			return nil, err
-		}
+	table := d.table
+	switch {
+	case tm.names != nil:
+		table, err = tm.define(d.options, d.present)
+	case len(table.Columns) == 0:
+		err = errUndefined
+	default:
+		err = tm.fits(table)
 	}
-	img := &image{table: d.table, body: bytes.Clone(body), columns: tm.columns}
-	if tm.names == nil && len(tm.columns) != len(d.table.Columns) {
-		return nil, d.changed("it had %d columns in the log and has %d now", len(tm.columns), len(d.table.Columns))
+	if err != nil {
+		return nil, err
 	}
-	for i, defined := range d.table.Columns {
-		if tm.names == nil && !stores(defined, tm.columns[i]) {
-			return nil, d.changed("column %d, now %s %s, was stored as type %d", i+1, defined.Name, defined.Type, tm.columns[i].typ)
-		}
-	}
+	img := &image{table: table, body: bytes.Clone(body), columns: tm.columns}
 	for r := range img.roles {
 		img.roles[r] = -1
-		defined, ok := d.table.Column(schema.Role(r))
+		defined, ok := table.Column(schema.Role(r))
 		if !ok {
 			continue
 		}
-		at := slices.IndexFunc(d.table.Columns, func(c schema.Column) bool { return c.Name == defined.Name })
-		if tm.names != nil {
-			at = slices.IndexFunc(tm.names, func(name string) bool { return strings.EqualFold(name, defined.Name) })
-			if at < 0 {
-				return nil, d.changed("it had no column %s", defined.Name)
-			}
-			if !stores(defined, tm.columns[at]) {
-				return nil, d.changed("column %s, now %s, was stored as type %d", defined.Name, defined.Type, tm.columns[at].typ)
-			}
-		}
+		at := slices.IndexFunc(table.Columns, func(c schema.Column) bool { return c.Name == defined.Name })
 		img.roles[r] = at
 		if img.logged[r], err = tm.metadata[at].logged(defined); err != nil {
-			return nil, d.changed("%v", err)
+			return nil, fmt.Errorf("%w: %w", errUnlike, err)
 		}
 	}
 	d.image = img
 	return img, nil
 }
 
-func (d *decoder) changed(format string, args ...any) error {
-	return fmt.Errorf("%w: %s was altered after the transaction that is being read: %s; look at it with SHOW CREATE TABLE %s, and see 'When the table changes' in the README",
-		ErrChanged, d.table, fmt.Sprintf(format, args...), d.table)
+// fits tells whether rows are stored as a definition says. It is a net below
+// what is known of the definition: columns of one type can change places unseen.
+func (tm *tableMap) fits(table *schema.Table) error {
+	if len(tm.columns) != len(table.Columns) {
+		return fmt.Errorf("%w: the log has %d columns and the definition %d", errUnlike, len(tm.columns), len(table.Columns))
+	}
+	for i, defined := range table.Columns {
+		if c := tm.columns[i]; !stores(defined, c) {
+			return fmt.Errorf("%w: column %d, %s %s, is stored as type %d", errUnlike, i+1, defined.Name, defined.Type, c.typ)
+		}
+	}
+	return nil
 }
 
 // stores tells whether a column of the defined type is stored as c.
@@ -159,7 +163,7 @@ func (d *decoder) event(img *image, from schema.Origin) schema.Event {
 		c := d.cells[at]
 		row[r] = schema.Value{Present: c.present, Null: c.null}
 		if c.present && !c.null {
-			if row[r].Err = d.value(&row[r], img.logged[r], c); row[r].Err != nil {
+			if row[r].Err = value(&row[r], img.logged[r], c, img.table.Zone()); row[r].Err != nil {
 				row[r].Bytes = bytes.Clone(c.data)
 			}
 		}
@@ -169,14 +173,14 @@ func (d *decoder) event(img *image, from schema.Origin) schema.Event {
 
 // value brings a stored value into the form that SELECT gives it. What it
 // keeps is a copy: the event's buffer is used again.
-func (d *decoder) value(v *schema.Value, column schema.Column, c cell) (err error) {
+func value(v *schema.Value, column schema.Column, c cell, zone *time.Location) (err error) {
 	switch column.Kind {
 	case schema.Integer:
 		v.Bytes, err = appendInteger(nil, c, column.Unsigned)
 	case schema.JSON:
 		v.Bytes, err = appendJSON(nil, c.data)
 	case schema.Time:
-		v.Time, err = decodeTime(c, d.table.Zone())
+		v.Time, err = decodeTime(c, zone)
 		v.Time = v.Time.UTC()
 	case schema.Enum:
 		var index int

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/outboxrelay/relay/schema"
 )
@@ -9,8 +10,9 @@ import (
 // define makes the table's definition out of a table map with names, as
 // binlog_row_metadata=FULL has them (the optional metadata fields of MySQL's
 // Table_map_event, libs/mysql/binlog/event/rows_event.h). It is what
-// information_schema said of the table when the event was written.
-func (tm *tableMap) define(opts schema.Options) (*schema.Table, error) {
+// information_schema said of the table when the event was written. present is
+// what it says now; nil where no server is asked.
+func (tm *tableMap) define(opts schema.Options, present *schema.Table) (*schema.Table, error) {
 	columns := make([]schema.Column, len(tm.columns))
 	for i, c := range tm.columns {
 		m := tm.metadata[i]
@@ -22,9 +24,21 @@ func (tm *tableMap) define(opts schema.Options) (*schema.Table, error) {
 		if columns[i], err = m.logged(column); err != nil { // which is of no use, and may be of none
 			columns[i].Charset = fmt.Sprintf("of collation %d", m.collation)
 		}
+		if present == nil {
+			continue
+		}
+		for _, now := range present.Columns {
+			if strings.EqualFold(now.Name, column.Name) && stores(now, c) {
+				columns[i] = refine(columns[i], now)
+			}
+		}
 	}
 	return schema.NewTable(string(tm.database), string(tm.table), columns, opts)
 }
+
+// refine is a column as the log has it, with what only the server tells of one
+// that has the same name now and is stored alike: of MySQL's, nothing.
+func refine(logged, _ schema.Column) schema.Column { return logged }
 
 // integers are the names of the integer types.
 var integers = map[byte]string{

@@ -11,6 +11,7 @@
 //	server ──► Stream
 //	             ├─► dump: a replica's connection, packets to raw events; those
 //	             │   that are too large for memory to a file, or nowhere
+//	             ├─► define: which columns unnamed rows have (below)
 //	             └─► assembler: groups of events to transactions, by GTID
 //	                   ├─► peekTableMap: drops foreign tables at their name
 //	                   ├─► payload: unpacks compressed transactions, event by event
@@ -23,9 +24,17 @@
 // part of it for a time. LocateFile and LocateTime translate a place in the log
 // and a time to a position, by a walk over the groups of a log file.
 //
+// Which columns a row has: where the log names them (binlog_row_metadata=FULL),
+// the definition is made of the row's own table map (definition.go). Else it is
+// one that is known to be in force at that place: that of the position where the
+// stream began, if the caller knows it, up to the next statement that may have
+// changed the table (alteration.go); and behind such a statement, or where none
+// is known, that of now, if no later one stands in the log up to the moment when
+// it was read (lookahead.go). Any other row stops the stream. Tx.Definition tells
+// what is known behind each transaction, for the caller to keep.
+//
 // An Archive is log files on disk; its Playback feeds the same assembler. Where
-// the log names the table's columns, the definition is made of its table maps
-// (definition.go), and no server is needed.
+// the log names the table's columns no server is needed.
 //
 // Failures:
 //
@@ -34,7 +43,7 @@
 //	log gone before the position                  ErrPurged
 //	position ahead of the server                  ErrDiverged
 //	no such place or time in the log              ErrPlace
-//	table altered between log and now             ErrChanged
+//	columns of a row not known, table gone        ErrChanged
 //	log files encrypted, foreign, not in a row    ErrFiles
 //	text rows, incident, unknown event, lost XA   ErrUnreadable
 //	a value that makes no event                   *schema.BadEventError

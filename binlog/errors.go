@@ -18,8 +18,8 @@ var (
 	// ErrDiverged: the server has never executed transactions that the
 	// checkpoint says were relayed.
 	ErrDiverged = errors.New("binlog: history diverged")
-	// ErrChanged: the outbox table in the log is not the table that the
-	// server describes now.
+	// ErrChanged: the outbox table was changed, and its rows in the log cannot
+	// be mapped; or it was renamed away.
 	ErrChanged = errors.New("binlog: outbox table changed")
 	// ErrUnreadable: the log holds what cannot be relayed and must not be
 	// passed over.

@@ -23,19 +23,27 @@ const (
 	rows    // changes rows, written as text
 )
 
-// parseQuery reads a query event's body (MySQL's Query_event): the statement's
-// text behind its status variables and database.
-func parseQuery(body []byte) (text string, err error) {
+// query is a query event's content (MySQL's Query_event).
+type query struct {
+	text     string
+	database string // the session's
+}
+
+// parseQuery reads a query event's body: the statement's text behind its
+// status variables and database.
+func parseQuery(body []byte) (q query, err error) {
 	s := scanner{rest: body}
 	s.bytes(8) // thread, execution time
 	database := s.uint8()
 	s.bytes(2) // error code
 	s.bytes(s.uint16())
-	s.bytes(database + 1)
+	q.database = string(s.bytes(database))
+	s.bytes(1)
 	if s.bad {
-		return "", fmt.Errorf("%w: query", ErrDamaged)
+		return query{}, fmt.Errorf("%w: query", ErrDamaged)
 	}
-	return string(s.rest), nil
+	q.text = string(s.rest)
+	return q, nil
 }
 
 // classify tells what a statement does. name is the savepoint's or the XA

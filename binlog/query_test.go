@@ -80,12 +80,12 @@ func TestMentions(t *testing.T) {
 func TestParseQueryCutShort(t *testing.T) {
 	log := insideLog().query("BEGIN")
 	body := log.last()[headerSize:]
-	if text, err := parseQuery(body); text != "BEGIN" || err != nil {
-		t.Errorf("got %q, %v, want BEGIN", text, err)
+	if q, err := parseQuery(body); q.text != "BEGIN" || err != nil {
+		t.Errorf("got %q, %v, want BEGIN", q.text, err)
 	}
 	for n := range len(body) - len("BEGIN") {
-		if text, err := parseQuery(body[:n]); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%d bytes: got %q, error %v, want %v", n, text, err, ErrDamaged)
+		if q, err := parseQuery(body[:n]); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d bytes: got %q, error %v, want %v", n, q.text, err, ErrDamaged)
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (s *Server) explain(err error) error {
 	case 1049: // ER_BAD_DB_ERROR
 		return fmt.Errorf("%w: MySQL at %s: %s; check the database in --mysql-dsn and --table: SHOW DATABASES", schema.ErrTable, s.dsn.Addr, refusal.Message)
 	case 1146: // ER_NO_SUCH_TABLE
-		return fmt.Errorf("%w: MySQL at %s: %s; check --table, or create it: relay schema sql", schema.ErrTable, s.dsn.Addr, refusal.Message)
+		return fmt.Errorf("%w: MySQL at %s: %s; check --table, or create it: relay schema sql; if it was renamed away: RENAME TABLE it back", schema.ErrTable, s.dsn.Addr, refusal.Message)
 	}
 	return fmt.Errorf("binlog: MySQL at %s: %w", s.dsn.Addr, err)
 }

@@ -112,7 +112,7 @@ func TestStreamAltered(t *testing.T) {
 	from := r.executed(server)
 	r.insert(newID(), `{"a": 1}`)
 	r.exec("ALTER TABLE outbox DROP headers")
-	wantNext(r, r.followFrom(server, from), binlog.ErrChanged, "it had 8 columns in the log and has 7 now")
+	wantNext(r, r.followFrom(server, from), binlog.ErrChanged, "(ALTER TABLE outbox DROP headers) changed the table later")
 }
 
 // TestStreamMinimalImage: a column that is not in the row image is not NULL.

@@ -6,7 +6,7 @@ import (
 
 // query does what a statement does to the group.
 func (a *assembler) query(body []byte) (*Tx, error) {
-	text, err := parseQuery(body)
+	q, err := parseQuery(body)
 	if err != nil {
 		return nil, err
 	}
@@ -14,7 +14,7 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 		return nil, fmt.Errorf("%w: a statement outside of a transaction", ErrDamaged)
 	}
 	g := a.group
-	kind, name := classify(text)
+	kind, name := classify(q.text)
 	switch kind {
 	case begin:
 		g.open = true
@@ -46,13 +46,14 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 	case xaCommit, xaRollback:
 		return a.decide(kind == xaCommit, name)
 	case rows:
-		if err := a.textRows(name, text); err != nil {
+		if err := a.textRows(name, q.text); err != nil {
 			return nil, err
 		}
 	case other:
-		if a.mentions.MatchString(text) {
-			a.stale = true
-			clear(a.tables)
+		if a.alters(q) {
+			if err := a.alter(q.text); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if g.open {

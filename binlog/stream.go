@@ -25,23 +25,36 @@ type Stream struct {
 	dump      *dump
 	assembler *assembler
 	server    *Server
+
+	size   int64         // bytes of the events that were read
+	seen   *GTIDSet      // the position behind what was read; nil: it is not followed
+	behind *schema.Table // the definition in force at the position where the stream began; nil: not known
 }
 
-// Follow begins to read behind the position. The set is not kept.
+// Follow begins to read behind the position. The set is not kept. table is the
+// outbox as it is now; which definition it had at the position is found out
+// when it must be known.
 func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Table) (*Stream, error) {
+	return s.FollowFrom(ctx, position, table, nil)
+}
+
+// FollowFrom is Follow where it is known which definition the table had at the
+// position; nil: it is not.
+func (s *Server) FollowFrom(ctx context.Context, position *GTIDSet, table, behind *schema.Table) (*Stream, error) {
 	position = position.Clone()
 	st, err := s.stream(ctx, table, heartbeat, dumpSet(s.cfg.ServerID, position))
 	if err != nil {
 		return nil, err
 	}
-	st.assembler.redefine = func() error {
-		table, err := s.Table(ctx)
-		if err == nil {
-			st.assembler.decoder.use(table)
-		}
-		return err
+	st.seen, st.behind = position.Clone(), behind
+	a := st.assembler
+	a.decoder.options, a.decoder.present = s.cfg.Options, table
+	if behind == nil || !sameColumns(behind, table) {
+		a.decoder.use(nameOnly(table))
 	}
-	st.assembler.recall = func() (map[string]prepared, error) { return s.undecided(ctx, position, table) }
+	a.redefine = func() error { return st.define(ctx) }
+	a.moved = func(gtid GTID, statement string) error { return s.awaitTable(ctx, gtid, statement) }
+	a.recall = func() (map[string]prepared, error) { return s.undecided(ctx, position, table) }
 	return st, nil
 }
 
@@ -62,8 +75,39 @@ func (s *Server) stream(ctx context.Context, table *schema.Table, beat time.Dura
 
 // Next waits for the next transaction, or part of a large one.
 func (st *Stream) Next(ctx context.Context) (*Tx, error) {
+	for {
+		tx, err := st.next(ctx)
+		if err == nil && st.seen != nil {
+			st.seen.cover(tx)
+		}
+		if err != errAgain {
+			return tx, err
+		}
+		if err := st.again(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (st *Stream) next(ctx context.Context) (*Tx, error) {
 	defer st.watch(ctx)()
 	return st.assembler.next(func() (rawEvent, error) { return st.event(ctx) })
+}
+
+// errAgain: the transaction under way is to be read again.
+var errAgain = errors.New("binlog: to be read again")
+
+// again begins to read anew behind what was handed out.
+func (st *Stream) again(ctx context.Context) error {
+	fresh, err := st.server.stream(ctx, st.assembler.decoder.table, heartbeat, dumpSet(st.server.cfg.ServerID, st.seen))
+	if err != nil {
+		return err
+	}
+	st.dump.close()
+	st.dump = fresh.dump
+	st.dump.keep = st.assembler.keep
+	st.assembler.rewind()
+	return nil
 }
 
 // watch ends the reading with the context, until stop is called.
@@ -75,6 +119,7 @@ func (st *Stream) watch(ctx context.Context) (stop func() bool) {
 func (st *Stream) event(ctx context.Context) (rawEvent, error) {
 	raw, err := st.dump.event()
 	if err == nil {
+		st.size += int64(le.Uint32(raw.bytes[9:]))
 		return raw, nil
 	}
 	if ctx.Err() != nil {

@@ -23,11 +23,23 @@ type Tx struct {
 	Last        bool  // false: more parts of the same transaction follow
 	Place       Place // just behind it
 
+	// Altered is the beginning of the statement with which this transaction may
+	// have changed the outbox table's definition; empty: it has none.
+	Altered string
+	// Definition is what is known of the table's, behind this transaction; nil:
+	// what was known before it.
+	Definition *Definition
+
 	// Cursor tells the place in the table that a backfill has reached; empty
 	// for what comes from the log.
 	Cursor string
 	// Exhausted stands for the end of a backfill.
 	Exhausted bool
+}
+
+// Definition is the outbox table's, as information_schema has it.
+type Definition struct {
+	Columns []schema.Column // nil: not known
 }
 
 // Place is a place in the server's log files.

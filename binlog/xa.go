@@ -24,7 +24,7 @@ func (a *assembler) prepare(body []byte) (*Tx, error) {
 	a.prepared[g.xa] = prepared{gtid: g.tx.GTID, events: g.tx.Events, size: g.size}
 	a.held += g.size
 	a.group = nil
-	return &Tx{Prepared: g.tx.GTID, CommittedAt: g.tx.CommittedAt, Last: true, Place: a.place}, nil
+	return a.end(&Tx{Prepared: g.tx.GTID, CommittedAt: g.tx.CommittedAt}), nil
 }
 
 // hold bounds what undecided XA transactions keep in memory.

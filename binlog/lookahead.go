@@ -1,0 +1,137 @@
+package binlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+const (
+	// longAhead is how many bytes of the log can be read ahead while the server
+	// waits for the stream to be read on.
+	longAhead = 64 << 20
+
+	awayTime = 10 * time.Second // for a table to come back that was renamed in two steps
+	awayBeat = 100 * time.Millisecond
+)
+
+// define finds the definition by which the rows that come next are to be read,
+// in a log that does not name the columns. That of now is right when no later
+// statement may have changed it; that of the place where the stream began, when
+// none before has; any other would be a guess.
+func (st *Stream) define(ctx context.Context) error {
+	s, a := st.server, st.assembler
+	now, unfit := s.Table(ctx)
+	if unfit != nil && !errors.Is(unfit, schema.ErrTable) {
+		return unfit
+	}
+	later, size, err := s.lookAhead(ctx, st.seen, a.decoder.table)
+	if err != nil {
+		return err
+	}
+	table, first := now, a.altered.gtid.IsZero()
+	switch {
+	case first && st.behind != nil: // it is not that of now
+		if len(later) == 0 {
+			return a.undefined("the server's table is not as it was when the relay read its log last, and the log has no statement that changed it since: it was changed with sql_log_bin=0, or this is another server",
+				st.seen)
+		}
+		table = st.behind
+	case len(later) > 0 && first:
+		return a.undefined(fmt.Sprintf("transaction %s changed the table later", later[0]), later[len(later)-1].set)
+	case len(later) > 0:
+		return a.undefined(fmt.Sprintf("transaction %s changed the table before, and %s again later", a.altered, later[0]), later[len(later)-1].set)
+	case unfit != nil:
+		return unfit
+	}
+	a.decoder.use(table)
+	if size < longAhead || a.group.events > 0 { // parts of the group may be out
+		return nil
+	}
+	a.told = &Definition{table.Columns}
+	return errAgain
+}
+
+// undefined refuses rows whose columns cannot be told.
+func (a *assembler) undefined(why string, behind *GTIDSet) error {
+	return fmt.Errorf("%w: the rows of %s in transaction %s cannot be mapped: the log does not name their columns (binlog_row_metadata is not FULL), and %s; to go on behind the change: relay resume --from-gtid '%s' --yes; how to send what that skips is in the README under 'When the table changes'",
+		ErrChanged, a.decoder.table, a.group.tx.GTID, why, behind)
+}
+
+func sameColumns(a, b *schema.Table) bool {
+	return slices.EqualFunc(a.Columns, b.Columns, schema.Column.Same)
+}
+
+// lookAhead reads all the log behind the position for statements that may have
+// changed the table's definition: at least up to those whose outcome the
+// definition showed before. size is how much that is, in bytes.
+func (s *Server) lookAhead(ctx context.Context, position *GTIDSet, table *schema.Table) (later []alteration, size int64, err error) {
+	// Such a statement has the table to itself until its GTID is in
+	// gtid_executed.
+	if _, err := s.there(ctx); err != nil {
+		return nil, 0, err
+	}
+	executed, err := s.Executed(ctx)
+	if err != nil || position.Contains(executed) {
+		return nil, 0, err
+	}
+	st, err := s.stream(ctx, nameOnly(table), heartbeat, dumpSet(s.cfg.ServerID, position))
+	if err != nil {
+		return nil, 0, err
+	}
+	defer st.Close()
+	st.assembler.pass = func(*group) bool { return true }
+	for seen := position.Clone(); !seen.Contains(executed); {
+		tx, err := st.Next(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		seen.cover(tx)
+		if tx.Altered != "" {
+			later = append(later, alteration{gtid: tx.GTID, statement: tx.Altered, set: seen.Clone()})
+		}
+	}
+	return later, st.size, nil
+}
+
+// there tells whether there is such a table, once nobody changes its
+// definition.
+func (s *Server) there(ctx context.Context) (bool, error) {
+	_, err := s.db.ExecContext(ctx, "SELECT 1 FROM "+s.quoted()+" LIMIT 0")
+	var refusal *mysql.MySQLError
+	if errors.As(err, &refusal) && refusal.Number == 1146 { // ER_NO_SUCH_TABLE
+		return false, nil
+	}
+	if err != nil {
+		return false, s.explain(err)
+	}
+	return true, nil
+}
+
+// awaitTable refuses to go on without the table, which a statement may have
+// renamed. A change of the table in two steps leaves none for a moment.
+func (s *Server) awaitTable(ctx context.Context, gtid GTID, statement string) error {
+	limit := time.NewTimer(awayTime)
+	defer limit.Stop()
+	beat := time.NewTicker(awayBeat)
+	defer beat.Stop()
+	for {
+		if there, err := s.there(ctx); there || err != nil {
+			return err
+		}
+		select {
+		case <-beat.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-limit.C:
+			return fmt.Errorf("%w: transaction %s renamed %s away, and there is no table of that name now: %s; type: RENAME TABLE %s TO %s; or make a new one: relay schema sql; then start again",
+				ErrChanged, gtid, s.TableName(), shown(statement), s.renamedTo(statement), s.quoted())
+		}
+	}
+}
