@@ -24,6 +24,9 @@
 // It has no checkpoint: what is confirmed is known to the process alone, and an
 // early end names the rest.
 //
+// The checkpoint keeps the table's columns as they are at its position
+// (columns.go), by which a log that does not name them is read from there on.
+//
 // Any error ends the session. Run is the only retry: it waits, and begins
 // again from the file, never from memory.
 //

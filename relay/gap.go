@@ -62,7 +62,7 @@ func (m *move) fill(ctx context.Context) error {
 		return err
 	}
 	m.next = m.old
-	m.next.GTIDSet, m.next.ServerUUID, m.next.Partial = set.String(), m.server.UUID, m.partial()
+	m.next.GTIDSet, m.next.ServerUUID, m.next.Partial, m.next.Columns = set.String(), m.server.UUID, m.partial(), nil
 	if m.next.Backfill, err = m.backfill(ctx, g, oldest); err != nil {
 		return err
 	}

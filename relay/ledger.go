@@ -112,6 +112,9 @@ func (l *ledger) cover(it *item) {
 		return
 	}
 	l.place = tx.Place
+	if tx.Definition != nil {
+		l.state.Columns = columnsOf(tx.Definition.Columns)
+	}
 	if !tx.CommittedAt.IsZero() {
 		l.newest = tx.CommittedAt
 	}

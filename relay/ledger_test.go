@@ -308,3 +308,61 @@ func TestLedgerNothingSettled(t *testing.T) {
 		t.Errorf("newest is %v, want %v; committed_at is %v, want none", l.newest, want, l.snapshot().CommittedAt)
 	}
 }
+
+// TestLedgerColumns: the state's columns are those behind its position, and not
+// those of what is still in flight: where finish takes them over at once, they
+// stand on disk before the position has come to the change.
+func TestLedgerColumns(t *testing.T) {
+	l, err := newLedger(checkpoint.State{Columns: []checkpoint.Column{{Name: "id", Type: "int"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, c := range l.snapshot().Columns {
+			got = append(got, c.Name+" "+c.Type)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("columns (-want +got):\n%s", diff)
+		}
+	}
+	before, altered, behind := whole(1, "a-1"), whole(2), whole(3, "a-2")
+	altered.Definition = &binlog.Definition{}
+	behind.Definition = &binlog.Definition{Columns: []schema.Column{schema.NewColumn("key", "binary", "binary(16)", 16, "")}}
+	first := l.admit(before, 0)
+	l.finish(before)
+	l.finish(altered)
+	second := l.admit(behind, 0)
+	l.finish(behind)
+	names("id int")
+	l.settle(first)
+	names()
+	l.settle(second)
+	names("key binary(16)")
+	again := definition(checkpoint.State{Columns: columnsOf(outboxOf(t).Columns)}, binlog.Config{}, outboxOf(t))
+	if again == nil || fmt.Sprint(again.Columns) != fmt.Sprint(outboxOf(t).Columns) {
+		t.Errorf("a checkpoint's columns become %+v", again)
+	}
+	if unknown := definition(checkpoint.State{}, binlog.Config{}, outboxOf(t)); unknown != nil {
+		t.Errorf("no columns become %+v", unknown)
+	}
+}
+
+// outboxOf has a column of every kind that a checkpoint's must keep.
+func outboxOf(t *testing.T) *schema.Table {
+	t.Helper()
+	table, err := schema.NewTable("shop", "outbox", []schema.Column{
+		schema.NewColumn("id", "binary", "binary(16)", 16, ""),
+		schema.NewColumn("aggregate_id", "bigint", "bigint unsigned", 0, ""),
+		schema.NewColumn("topic", "enum", "enum('a','it''s (b)')", 36, "utf8mb4"),
+		schema.NewColumn("event_type", "char", "char(9)", 9, "latin1"),
+		schema.NewColumn("payload", "json", "json", 0, ""),
+		schema.NewColumn("note", "decimal", "decimal(10,2)", 0, ""),
+		schema.NewColumn("created_at", "timestamp", "timestamp(6)", 0, ""),
+	}, schema.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}

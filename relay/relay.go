@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -282,7 +283,7 @@ func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.
 			return nil, nil, err
 		}
 	}
-	source, err := openOutbox(ctx, server, table, state, snapshot)
+	source, err := openOutbox(ctx, server, table, definition(state, r.cfg.Source, table), state, snapshot)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -307,9 +308,18 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 		return state, nil, err
 	}
 	state.GTIDSet = position.String()
+	if r.cfg.Start != Earliest { // whose place is long ago
+		again, err := server.Table(ctx)
+		if err != nil {
+			return state, nil, err
+		}
+		if state.Columns = columnsOf(table.Columns); !slices.EqualFunc(again.Columns, table.Columns, schema.Column.Same) {
+			return state, nil, fmt.Errorf("relay: %s was altered while the first checkpoint was made", table)
+		}
+	}
 	var snapshot *binlog.Backfill
 	if r.cfg.Start == Backfill {
-		if snapshot, err = server.Backfill(ctx, table, position, "", ""); err != nil {
+		if snapshot, err = server.BackfillFrom(ctx, table, table, position, "", ""); err != nil {
 			return state, nil, err
 		}
 		if snapshot.Until != "" {

@@ -23,26 +23,28 @@ type Source interface {
 // finished, and then the log.
 type outbox struct {
 	server   *binlog.Server
-	table    *schema.Table
+	table    *schema.Table // as it is now
+	behind   *schema.Table // as it was at the position; nil: not known
 	position *binlog.GTIDSet
 	backfill *binlog.Backfill // nil: none, or finished
 	stream   *binlog.Stream   // nil: not yet
 }
 
-// openOutbox begins where the state says. snapshot is one that is open for
+// openOutbox begins where the state says, and behind is the table's definition
+// there; nil: it is not known. snapshot is one that is open for
 // this very state already; nil where there is none.
-func openOutbox(ctx context.Context, server *binlog.Server, table *schema.Table, state checkpoint.State, snapshot *binlog.Backfill) (*outbox, error) {
-	o := &outbox{server: server, table: table, backfill: snapshot}
+func openOutbox(ctx context.Context, server *binlog.Server, table, behind *schema.Table, state checkpoint.State, snapshot *binlog.Backfill) (*outbox, error) {
+	o := &outbox{server: server, table: table, behind: behind, backfill: snapshot}
 	var err error
 	if o.position, err = binlog.ParseGTIDSet(state.GTIDSet); err != nil {
 		o.Close()
 		return nil, err
 	}
 	if b := state.Backfill; b != nil && snapshot == nil {
-		o.backfill, err = server.Backfill(ctx, table, o.position, b.After, b.Until)
+		o.backfill, err = server.BackfillFrom(ctx, table, behind, o.position, b.After, b.Until)
 	}
 	if err == nil && o.backfill == nil {
-		o.stream, err = server.Follow(ctx, o.position, table)
+		o.stream, err = server.FollowFrom(ctx, o.position, table, behind)
 	}
 	if err != nil {
 		o.Close()
@@ -61,7 +63,7 @@ func (o *outbox) Next(ctx context.Context) (*binlog.Tx, error) {
 	}
 	o.backfill.Close()
 	o.backfill = nil
-	o.stream, err = o.server.Follow(ctx, o.position, o.table)
+	o.stream, err = o.server.FollowFrom(ctx, o.position, o.table, o.behind)
 	return &binlog.Tx{Last: true, Exhausted: true}, err
 }
 
