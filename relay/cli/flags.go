@@ -43,7 +43,7 @@ func placeFlags() []cli.Flag {
 		text("mysql-password-file", "", "file with the password for --mysql-dsn"),
 		text("table", "outbox", "outbox table: db.table, or table in the DSN's database"),
 		text("layout", "auto", "column convention: auto, relay, debezium, eventuate"),
-		text("columns", "", "single columns against the layout, as id=event_id,payload=body"),
+		text("columns", "", "single columns against the layout, as id=event_id,payload=body; of a renamed one all names, as payload=body|payload"),
 		text("time-zone", "UTC", "zone in which the table's DATETIME columns were written"),
 		text("amqp-url", "", "broker, as amqp://relay:PASSWORD@127.0.0.1:5672/vhost or amqps://"),
 		text("amqp-password-file", "", "file with the password for --amqp-url"),

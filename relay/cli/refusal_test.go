@@ -260,7 +260,7 @@ func TestSettings(t *testing.T) {
 			r.exec(statement)
 		}
 	}
-	r.run("check", "--partitions", "1").want(t, 0, "hint  binlog_row_metadata")
+	r.run("check", "--partitions", "1").want(t, 0, "hint  binlog_row_metadata", "type: SET PERSIST binlog_row_metadata = FULL")
 	r.db.SetMaxIdleConns(0) // a session keeps the format that it began with
 	r.resumePurged(t)
 }
