@@ -267,6 +267,44 @@ func TestAlteredUnknown(t *testing.T) {
 	}
 }
 
+// TestRenamedInSteps: a relay that looks for the table between the two steps of
+// a change waits for the second. It fails where awaitTable looks only once.
+func TestRenamedInSteps(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, changing)
+	name, dsn := r.user("%", "SELECT ON *.*", "REPLICATION SLAVE, REPLICATION CLIENT ON *.*")
+	stream := r.follow(r.open(as(dsn)))
+	r.exec("CREATE TABLE next LIKE outbox")
+	r.exec("RENAME TABLE outbox TO last")
+	got, errs := make(chan schema.Event, 1), make(chan error, 1)
+	go func() {
+		for {
+			tx, err := stream.Next(r.ctx)
+			if err != nil {
+				errs <- err
+				return
+			}
+			if len(tx.Events) > 0 {
+				got <- tx.Events[0]
+				return
+			}
+		}
+	}()
+	relaytest.Wait(t, limit, "the relay misses the table", func() bool {
+		return r.text("SELECT COALESCE(SUM(sum_error_raised), 0) FROM performance_schema.events_errors_summary_by_user_by_error WHERE user = ? AND error_number = 1146", name) != "0"
+	})
+	r.exec("RENAME TABLE next TO outbox")
+	r.exec(a(1).sql)
+	select {
+	case e := <-got:
+		if e.Topic != "té1" {
+			t.Errorf("got %+v", e)
+		}
+	case err := <-errs:
+		t.Error(err)
+	}
+}
+
 // TestAlteredLongAgo: the log behind a change is long, so that the stream, which
 // waits meanwhile, begins anew at the row that was to be read. Without rewind
 // the events of two transactions are mixed up, or one of them is lost.
