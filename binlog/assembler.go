@@ -15,7 +15,8 @@ import (
 // state machine: it reads events from a function and does no I/O of its own.
 //
 // A group of events begins with its GTID and ends with XID, COMMIT, ROLLBACK
-// or XA PREPARE, or is a single statement. Only what has been committed is in
+// or XA PREPARE, or is a single statement. MySQL writes BEGIN or XA START behind
+// the GTID; MariaDB's GTID stands for them. Only what has been committed is in
 // the log, so a large group may be handed out in parts before its end is
 // seen. There are three exceptions, and none of them is published unseen:
 //
@@ -46,6 +47,7 @@ type assembler struct {
 	stale    bool                // the definition is to be read again
 	prepared map[string]prepared // by XA id
 	held     int                 // bytes in prepared
+	reached  domains             // of MariaDB: the transactions before this place
 }
 
 // group is a transaction under way.
@@ -81,6 +83,7 @@ func newAssembler(table *schema.Table) *assembler {
 		mentions: mentions(table.Name),
 		tables:   map[uint64]*image{},
 		prepared: map[string]prepared{},
+		reached:  domains{},
 	}
 }
 
@@ -131,8 +134,12 @@ func (a *assembler) close() {
 }
 
 func (a *assembler) feed(h header, raw, body []byte) (*Tx, error) {
-	if a.payload == nil && h.end > 0 {
+	switch {
+	case a.payload != nil:
+	case h.end > 0:
 		a.place.Offset = h.end
+	case a.untold():
+		a.place.Offset += h.size
 	}
 	switch h.typ {
 	case replication.FORMAT_DESCRIPTION_EVENT:
@@ -143,18 +150,25 @@ func (a *assembler) feed(h header, raw, body []byte) (*Tx, error) {
 		return nil, a.between(h)
 	case replication.ROTATE_EVENT:
 		return nil, a.rotate(h, body)
-	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT:
+	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.MARIADB_GTID_EVENT:
 		return a.begin(h, body)
 	case replication.ANONYMOUS_GTID_EVENT:
 		return nil, fmt.Errorf("%w: a transaction without GTID in %s at %d: gtid_mode was not ON when it was written; SET PERSIST gtid_mode = ON, then start from a set that is behind it: relay resume --from-gtid SET",
 			ErrSettings, a.place.File, a.place.Offset)
 	case replication.QUERY_EVENT:
 		return a.query(body)
+	case replication.MARIADB_QUERY_COMPRESSED_EVENT:
+		plain, err := inflateQuery(body)
+		if err != nil {
+			return nil, err
+		}
+		return a.query(plain)
 	case replication.EXECUTE_LOAD_QUERY_EVENT:
 		return nil, a.textRows("LOAD DATA", string(body))
 	case replication.TABLE_MAP_EVENT:
 		return nil, a.tableMap(body)
-	case replication.WRITE_ROWS_EVENTv1, replication.WRITE_ROWS_EVENTv2:
+	case replication.WRITE_ROWS_EVENTv1, replication.WRITE_ROWS_EVENTv2,
+		replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1, mariaWriteRowsCompressed:
 		return a.rows(h, body)
 	case replication.XID_EVENT:
 		return a.commit()
@@ -194,6 +208,15 @@ var passed = map[replication.EventType]bool{
 	replication.PREVIOUS_GTIDS_EVENT:      true,
 	replication.TRANSACTION_CONTEXT_EVENT: true,
 	replication.VIEW_CHANGE_EVENT:         true,
+
+	replication.MARIADB_ANNOTATE_ROWS_EVENT:             true,
+	replication.MARIADB_BINLOG_CHECKPOINT_EVENT:         true,
+	replication.MARIADB_GTID_LIST_EVENT:                 true,
+	replication.MARIADB_START_ENCRYPTION_EVENT:          true,
+	replication.MARIADB_UPDATE_ROWS_COMPRESSED_EVENT_V1: true,
+	replication.MARIADB_DELETE_ROWS_COMPRESSED_EVENT_V1: true,
+	mariaUpdateRowsCompressed:                           true,
+	mariaDeleteRowsCompressed:                           true,
 }
 
 // between checks that no group is under way at a place between groups.
@@ -226,12 +249,22 @@ func (a *assembler) begin(h header, body []byte) (*Tx, error) {
 	if a.group != nil {
 		before, _ = a.commit()
 	}
+	var err error
+	if a.group, err = newGroup(h, body); err != nil {
+		return nil, err
+	}
+	return before, a.inOrder(a.group.tx.GTID)
+}
+
+func newGroup(h header, body []byte) (*group, error) {
+	if h.typ == replication.MARIADB_GTID_EVENT {
+		return mariaGroup(h, body)
+	}
 	gtid, committed, err := parseGTID(h, body)
 	if err != nil {
 		return nil, err
 	}
-	a.group = &group{tx: Tx{GTID: gtid, CommittedAt: committed}}
-	return before, nil
+	return &group{tx: Tx{GTID: gtid, CommittedAt: committed}}, nil
 }
 
 // parseGTID reads both kinds of GTID event. The library's decoders trust the
@@ -298,8 +331,14 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 		return nil, nil
 	}
 	g, version := a.group, 1
-	if h.typ == replication.WRITE_ROWS_EVENTv2 {
+	if h.typ == replication.WRITE_ROWS_EVENTv2 || h.typ == mariaWriteRowsCompressed {
 		version = 2
+	}
+	if compressedRows(h.typ) {
+		var err error
+		if s.rest, err = inflateRows(version, s.rest); err != nil {
+			return nil, err
+		}
 	}
 	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
 	err := a.decoder.rows(img, version, s.rest, from, func(e schema.Event) {

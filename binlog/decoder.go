@@ -95,6 +95,9 @@ func stores(defined schema.Column, c column) bool {
 		return false
 	case schema.JSON:
 		return c.typ == typeJSON
+	case schema.UUID:
+		u := unpack(c)
+		return c.typ == typeString && u.typ == typeString && u.meta == 16
 	case schema.Time:
 		if defined.Zoned {
 			return c.typ == typeTimestamp2 || c.typ == typeTimestamp
@@ -173,6 +176,8 @@ func (d *decoder) value(v *schema.Value, column schema.Column, c cell) (err erro
 		if index > 0 { // 0 is the empty text that stands for an invalid value
 			v.Bytes = []byte(column.Values[index-1])
 		}
+	case schema.UUID:
+		v.Bytes, err = appendUUID(nil, c.data)
 	case schema.Binary:
 		if column.Length > 0 {
 			v.Bytes = bytes.Clone(padBinary(c.data, column.Length))

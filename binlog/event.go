@@ -15,6 +15,7 @@ var le = binary.LittleEndian
 type header struct {
 	timestamp uint32
 	typ       replication.EventType
+	server    uint32 // id of the server that wrote it first
 	size      uint32
 	end       uint32 // offset in the log file just behind the event; 0: not told
 	flags     uint16
@@ -34,6 +35,7 @@ func splitEvent(raw []byte, checksum bool) (h header, body []byte, err error) {
 	h = header{
 		timestamp: le.Uint32(raw),
 		typ:       replication.EventType(raw[4]),
+		server:    le.Uint32(raw[5:]),
 		size:      le.Uint32(raw[9:]),
 		end:       le.Uint32(raw[13:]),
 		flags:     le.Uint16(raw[17:]),

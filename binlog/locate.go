@@ -273,10 +273,14 @@ func (w *walk) head(ctx context.Context, purged *GTIDSet) error {
 			if err != nil {
 				return err
 			}
-			if w.set, err = ParseGTIDSet(previous.with(purged)); err != nil {
+			w.set = previous.Union(purged)
+		case replication.MARIADB_GTID_LIST_EVENT:
+			list, err := parseGTIDList(body)
+			if err != nil {
 				return err
 			}
-		case replication.ROTATE_EVENT:
+			w.set = list.Union(purged)
+		case replication.ROTATE_EVENT, replication.MARIADB_START_ENCRYPTION_EVENT:
 		default:
 			return fmt.Errorf("%w: %s begins with %s and has no previous GTIDs; gtid_mode was not ON when it was written; choose a later file", ErrPlace, w.file, h.typ)
 		}
@@ -327,13 +331,16 @@ func (w *walk) event(ctx context.Context) ([]byte, error) {
 	switch typ := replication.EventType(raw[4]); typ {
 	case replication.HEARTBEAT_EVENT, replication.HEARTBEAT_LOG_EVENT_V2: // there is no more
 		return nil, io.EOF
-	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.ANONYMOUS_GTID_EVENT:
+	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.ANONYMOUS_GTID_EVENT, replication.MARIADB_GTID_EVENT:
 		w.before, w.start = w.start, w.offset
 	case replication.ROTATE_EVENT:
 		return raw, w.rotate(raw, end)
 	}
-	if end != 0 {
+	switch {
+	case end != 0:
 		w.offset += int64(end - uint32(w.offset))
+	case w.st.assembler.untold():
+		w.offset += int64(len(raw))
 	}
 	return raw, nil
 }

@@ -46,9 +46,10 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 		}
 		return err
 	}
+	st.assembler.reached = position.Clone().domains
 	st.assembler.recall = func() (map[string]prepared, error) { return s.undecided(ctx, position, table) }
 	var err error
-	if st.streamer, err = st.syncer.StartSyncGTID(position.Clone().set); err != nil {
+	if st.streamer, err = st.syncer.StartSyncGTID(position.start()); err != nil {
 		st.Close()
 		return nil, s.explainStream(err)
 	}
@@ -66,7 +67,7 @@ func (s *Server) stream(table *schema.Table, beat time.Duration) *Stream {
 	}
 	st.syncer = replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
 		ServerID:         s.cfg.ServerID,
-		Flavor:           mysql.MySQLFlavor,
+		Flavor:           string(s.Flavor),
 		Host:             host,
 		Port:             port,
 		User:             s.dsn.User,
@@ -136,26 +137,29 @@ func (st *Stream) Close() {
 func (s *Server) explainStream(err error) error {
 	var refusal *mysql.MyError
 	if !errors.As(err, &refusal) {
-		return fmt.Errorf("binlog: stream from MySQL at %s: %w", s.dsn.Addr, err)
+		return fmt.Errorf("binlog: stream from %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 	}
 	text := refusal.Message
+	if err := s.dialect.refused(refusal); err != nil {
+		return err
+	}
 	switch refusal.Code {
 	case mysql.ER_ACCESS_DENIED_ERROR: // also for whom it lets in, but not as a replica
 		if s.login() != "" {
-			return fmt.Errorf("%w: MySQL at %s: as a replica: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.dsn.Addr, text, s.account())
+			return fmt.Errorf("%w: %s at %s: as a replica: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, text, s.account())
 		}
-		return fmt.Errorf("%w: MySQL at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.dsn.Addr, text)
+		return fmt.Errorf("%w: %s at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.Flavor.Product(), s.dsn.Addr, text)
 	case mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR:
-		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.dsn.Addr, text, s.account())
+		return fmt.Errorf("%w: %s at %s: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, text, s.account())
 	case mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG:
 		switch {
 		case strings.Contains(text, "purged required binary logs"), strings.Contains(text, "missing transactions"):
-			return fmt.Errorf("%w: MySQL at %s: %s; to send what the table still has of the gap, and go on behind it: relay resume --gap backfill", ErrPurged, s.dsn.Addr, text)
+			return fmt.Errorf("%w: %s at %s: %s; to send what the table still has of the gap, and go on behind it: relay resume --gap backfill", ErrPurged, s.Flavor.Product(), s.dsn.Addr, text)
 		case strings.Contains(text, "has more GTIDs than"):
-			return fmt.Errorf("%w: MySQL at %s: %s; relay status shows both sets", ErrDiverged, s.dsn.Addr, text)
+			return fmt.Errorf("%w: %s at %s: %s; relay status shows both sets", ErrDiverged, s.Flavor.Product(), s.dsn.Addr, text)
 		case strings.Contains(text, "log event entry exceeded max_allowed_packet"):
-			return fmt.Errorf("%w: MySQL at %s: %s; SET GLOBAL max_allowed_packet = 1073741824", ErrUnreadable, s.dsn.Addr, text)
+			return fmt.Errorf("%w: %s at %s: %s; SET GLOBAL max_allowed_packet = 1073741824", ErrUnreadable, s.Flavor.Product(), s.dsn.Addr, text)
 		}
 	}
-	return fmt.Errorf("binlog: stream from MySQL at %s: %w", s.dsn.Addr, err)
+	return fmt.Errorf("binlog: stream from %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 }

@@ -21,10 +21,14 @@ func (a *assembler) prepare(body []byte) (*Tx, error) {
 	if err := a.hold(g); err != nil {
 		return nil, err
 	}
-	a.prepared[g.xa] = prepared{gtid: g.tx.GTID, events: g.tx.Events, size: g.size}
+	half := &Tx{Prepared: g.tx.GTID, CommittedAt: g.tx.CommittedAt, Last: true, Place: a.place}
+	if g.tx.GTID.sequential() { // a position with what follows has it too: the rows are recalled
+		half.GTID, half.Prepared = g.tx.GTID, GTID{}
+	}
+	a.prepared[g.xa] = prepared{gtid: half.Prepared, events: g.tx.Events, size: g.size}
 	a.held += g.size
 	a.group = nil
-	return &Tx{Prepared: g.tx.GTID, CommittedAt: g.tx.CommittedAt, Last: true, Place: a.place}, nil
+	return half, nil
 }
 
 // hold bounds what undecided XA transactions keep in memory.

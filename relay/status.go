@@ -26,6 +26,7 @@ type Report struct {
 // SourceReport is how the checkpoint stands to the server's history.
 type SourceReport struct {
 	Address         string  `json:"address"`
+	Flavor          string  `json:"flavor"` // mysql or mariadb
 	Error           string  `json:"error,omitempty"`
 	Executed        string  `json:"gtid_executed,omitempty"`
 	Behind          int64   `json:"transactions_behind"` // executed and not covered by the checkpoint
@@ -108,7 +109,10 @@ func (r *Report) askSource(ctx context.Context, cfg binlog.Config, position *bin
 		return err
 	}
 	defer server.Close()
-	r.Source.Address = server.Address()
+	r.Source.Address, r.Source.Flavor = server.Address(), string(server.Flavor)
+	if r.State != nil && r.State.Flavor != r.Source.Flavor {
+		return sameOutbox(r.Checkpoint, *r.State, server.Flavor, r.State.Table)
+	}
 	executed, err := server.Executed(ctx)
 	if err != nil {
 		return err
@@ -178,7 +182,7 @@ func (r *Report) print(out io.Writer) {
 	if r.Source.Error != "" {
 		line("source", "%s", r.Source.Error)
 	} else {
-		line("source", "MySQL at %s, executed %s", r.Source.Address, r.Source.Executed)
+		line("source", "%s at %s, executed %s", binlog.Flavor(r.Source.Flavor).Product(), r.Source.Address, r.Source.Executed)
 	}
 	if r.State != nil && r.Source.Error == "" {
 		line("behind", "%d transactions, %.1f s", r.Source.Behind, r.Source.LagSeconds)

@@ -18,6 +18,7 @@ const (
 	JSON
 	Time
 	Enum
+	UUID // of MariaDB: 16 bytes, read as lower-case text
 )
 
 // Column is one column of the outbox table, as information_schema.columns
@@ -31,6 +32,7 @@ type Column struct {
 	Charset  string   // of Text and Enum: the MySQL name, "utf8mb4"
 	Values   []string // of an Enum, in the order of their index, which counts from 1
 	Zoned    bool     // of a Time: TIMESTAMP, stored in UTC; else DATETIME, in the writer's zone
+	Checked  bool     // of Text: the server keeps it valid JSON, which is what MariaDB calls JSON
 }
 
 // NewColumn describes a column from the fields of information_schema.columns:
@@ -58,8 +60,16 @@ func NewColumn(name, dataType, columnType string, octets int, charset string) Co
 		c.Kind, c.Zoned = Time, true
 	case "enum":
 		c.Kind, c.Values = Enum, enumValues(columnType)
+	case "uuid":
+		c.Kind = UUID
 	}
 	return c
+}
+
+// unreadable tells of a type of MariaDB's whose size in the log cannot be told
+// from the log: times with a fraction in the form of MariaDB 5.3.
+func (c Column) unreadable() bool {
+	return strings.HasSuffix(c.Type, "/* mariadb-5.3 */") && strings.Contains(c.Type, "(")
 }
 
 // enumValues takes apart enum('a','it”s'), in which a quote is doubled.

@@ -169,6 +169,9 @@ func (r *reader) payload() (body []byte, contentType string) {
 		if !utf8.Valid(v.Bytes) {
 			r.fail("column %s is not valid UTF-8", c.Name)
 		}
+		if c.Checked {
+			return v.Bytes, "application/json"
+		}
 		return v.Bytes, "text/plain;charset=utf-8"
 	default:
 		return v.Bytes, "application/octet-stream"

@@ -329,7 +329,7 @@ mariadb() { # ARGS...
   if engine; then compose exec -T mariadb mariadb -uroot -p"$password" "$@"; exit; fi
   need_root
   alive "$dev/mariadbd" || die "no MariaDB runs here: make up"
-  MYSQL_PWD=$password exec chroot "$mariadb_root" mariadb --no-defaults -h127.0.0.1 -P"$(<"$dev/mariadbd.port")" -uroot "$@"
+  MYSQL_PWD=$password exec chroot "$mariadb_root" mariadb --no-defaults --disable-ssl-verify-server-cert -h127.0.0.1 -P"$(<"$dev/mariadbd.port")" -uroot "$@"
 }
 
 # ---- Docker
