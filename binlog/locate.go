@@ -236,7 +236,7 @@ func (s *Server) walk(ctx context.Context, file string, table *schema.Table) (*w
 	if err != nil {
 		return nil, err
 	}
-	st := s.stream(table, locateBeat)
+	st := s.stream(passingID(), table, locateBeat)
 	st.assembler.pass = func(*group) bool { return true }
 	w := &walk{st: st, file: file}
 	if st.streamer, err = st.syncer.StartSync(mysql.Position{Name: file, Pos: 4}); err == nil {

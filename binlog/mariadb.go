@@ -193,7 +193,10 @@ func (s mariaDB) register(ctx context.Context) error {
 		return err
 	}
 	_, err = conn.ReadOKPacket()
-	return asDriver(err)
+	if err = asDriver(err); errors.As(err, new(*driver.MySQLError)) { // ER_ACCESS_DENIED_ERROR, of one who was let in
+		return &driver.MySQLError{Number: mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR, Message: err.Error()}
+	}
+	return err
 }
 
 // asDriver is a server's refusal as the other library has it.

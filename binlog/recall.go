@@ -18,7 +18,7 @@ func (s *Server) undecided(ctx context.Context, position *GTIDSet, table *schema
 	if seen.Contains(position) {
 		return nil, nil
 	}
-	stream, err := s.Follow(ctx, seen, table)
+	stream, err := s.glance(ctx, seen, table)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -35,10 +36,25 @@ type Stream struct {
 	parting   atomic.Bool
 }
 
-// Follow begins to read behind the position. The set is not kept.
+// Follow begins to read behind the position. The set is not kept. A second
+// stream with the same server id can end the first.
 func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Table) (*Stream, error) {
+	return s.follow(ctx, s.cfg.ServerID, position, table)
+}
+
+// glance is Follow for a short look at the log, beside a stream that may be
+// open.
+func (s *Server) glance(ctx context.Context, position *GTIDSet, table *schema.Table) (*Stream, error) {
+	return s.follow(ctx, passingID(), position, table)
+}
+
+// passingID is a replica id for a short time: MariaDB ends a stream when another
+// begins under its id.
+func passingID() uint32 { return 1<<30 + rand.Uint32N(1<<30) }
+
+func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table *schema.Table) (*Stream, error) {
 	position = position.Clone()
-	st := s.stream(table, heartbeat)
+	st := s.stream(id, table, heartbeat)
 	st.assembler.redefine = func() error {
 		table, err := s.Table(ctx)
 		if err == nil {
@@ -58,7 +74,7 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 
 // stream is one that has not begun; beat is the time between signs of life of
 // an idle server.
-func (s *Server) stream(table *schema.Table, beat time.Duration) *Stream {
+func (s *Server) stream(id uint32, table *schema.Table, beat time.Duration) *Stream {
 	st := &Stream{server: s, assembler: newAssembler(table)}
 	host, port := "localhost", uint16(0)
 	if h, p, err := net.SplitHostPort(s.dsn.Addr); err == nil {
@@ -66,7 +82,7 @@ func (s *Server) stream(table *schema.Table, beat time.Duration) *Stream {
 		host, port = h, uint16(n)
 	}
 	st.syncer = replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
-		ServerID:         s.cfg.ServerID,
+		ServerID:         id,
 		Flavor:           string(s.Flavor),
 		Host:             host,
 		Port:             port,

@@ -50,7 +50,7 @@ func (s *Server) Remembers(ctx context.Context, gtid string, committedAt time.Ti
 
 // find reads the log behind the position up to the one transaction.
 func (s *Server) find(ctx context.Context, position, one *GTIDSet, table *schema.Table) (*Tx, error) {
-	stream, err := s.Follow(ctx, position, table)
+	stream, err := s.glance(ctx, position, table)
 	if err != nil {
 		return nil, err
 	}

@@ -22,8 +22,19 @@ const privateLimit = 90 * time.Second
 // returns a root DSN to it, in no database.
 func PrivateMySQL(t testing.TB, options ...string) string {
 	t.Helper()
+	return privateSource(t, "mysqld", options)
+}
+
+// PrivateMariaDB is PrivateMySQL for MariaDB.
+func PrivateMariaDB(t testing.TB, options ...string) string {
+	t.Helper()
+	return privateSource(t, "mariadbd", options)
+}
+
+func privateSource(t testing.TB, kind string, options []string) string {
+	t.Helper()
 	port := freePort(t)
-	server := startPrivate(t, "mysqld", t.TempDir(), port, options...)
+	server := startPrivate(t, kind, t.TempDir(), port, options...)
 	t.Cleanup(func() { server.end(t) })
 
 	dsn := fmt.Sprintf("root:relay@tcp(127.0.0.1:%d)/", port)
@@ -34,7 +45,7 @@ func PrivateMySQL(t testing.TB, options ...string) string {
 
 // privateServer is a process of servers.sh in the foreground.
 type privateServer struct {
-	kind   string // "mysqld", "rabbitmq"
+	kind   string // "mysqld", "mariadbd", "rabbitmq"
 	cmd    *exec.Cmd
 	output *bytes.Buffer // complete once exited is closed
 	exited chan struct{}
