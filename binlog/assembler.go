@@ -141,6 +141,7 @@ func (a *assembler) feed(h header, raw, body []byte) (*Tx, error) {
 	case a.untold():
 		a.place.Offset += h.size
 	}
+	a.timed(h)
 	switch h.typ {
 	case replication.FORMAT_DESCRIPTION_EVENT:
 		var err error

@@ -150,14 +150,14 @@ func (s mariaDB) checked(ctx context.Context) (map[string]bool, error) {
 }
 
 func (mariaDB) needs(values map[string]string) []setting {
-	const reconnect = " /* in the option file as well; then let clients reconnect: open sessions keep the old one */"
+	const reconnect = " /* in the option file as well, then let clients reconnect: open sessions keep the old one */"
 	list := []setting{
 		{variable: "log_bin", want: "ON", fix: "log_bin = binlog in the server's option file, then restart it"},
 		{variable: "gtid_strict_mode", want: "ON", fix: "SET GLOBAL gtid_strict_mode = ON /* in the option file as well */"},
 		{variable: "binlog_format", want: "ROW", fix: "SET GLOBAL binlog_format = ROW" + reconnect},
 		{variable: "binlog_row_image", want: "FULL", fix: "SET GLOBAL binlog_row_image = FULL" + reconnect},
 		{variable: "binlog_row_metadata", want: "FULL", fix: "SET GLOBAL binlog_row_metadata = FULL /* in the option file as well */", advice: true},
-		{variable: "sync_binlog", want: "1", fix: "SET GLOBAL sync_binlog = 1 /* in the option file as well; without it a crash of the host can take back what was relayed */", advice: true},
+		{variable: "sync_binlog", want: "1", fix: "SET GLOBAL sync_binlog = 1 /* in the option file as well: without it a crash of the host can take back what was relayed */", advice: true},
 	}
 	if values["gtid_slave_pos"] != "" { // it is a replica, or was one
 		list = append(list, setting{variable: "log_slave_updates", want: "ON", fix: "log_slave_updates = ON in the server's option file, then restart it"})

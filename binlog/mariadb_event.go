@@ -20,8 +20,7 @@ const (
 )
 
 // mariaGroup opens the group of a MariaDB GTID event, which stands for BEGIN
-// and for XA START as well. Its header has the server's id, and the time of the
-// commit in whole seconds.
+// and for XA START as well. Its header has the server's id.
 func mariaGroup(h header, body []byte) (*group, error) {
 	s := scanner{rest: body}
 	var number uint64
@@ -35,7 +34,7 @@ func mariaGroup(h header, body []byte) (*group, error) {
 	}
 	g := &group{open: flags&mariaStandalone == 0}
 	g.tx.GTID = GTID{Domain: domain, ServerID: h.server, Number: int64(number)}
-	g.tx.CommittedAt = time.Unix(int64(h.timestamp), 0).UTC()
+	g.tx.CommittedAt = time.Unix(int64(h.timestamp), 0).UTC() // until timed knows better
 	if flags&mariaGroupCommit != 0 {
 		s.bytes(8)
 	}
@@ -65,6 +64,14 @@ func (s *scanner) uint32() uint32 {
 		return le.Uint32(b)
 	}
 	return 0
+}
+
+// timed notes the time of a group's last event, in whole seconds: the GTID has
+// that of the statement that committed, and another on a replica.
+func (a *assembler) timed(h header) {
+	if a.group != nil && a.group.tx.GTID.sequential() && h.timestamp != 0 && h.typ != replication.MARIADB_GTID_EVENT {
+		a.group.tx.CommittedAt = time.Unix(int64(h.timestamp), 0).UTC()
+	}
 }
 
 // inOrder looks at what a position stands on: that numbers grow in a domain.

@@ -316,11 +316,11 @@ func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog
 
 // sameOutbox refuses a checkpoint of another table or another kind of server.
 func sameOutbox(path string, state checkpoint.State, flavor binlog.Flavor, table string) error {
-	if state.Table != table {
-		return fmt.Errorf("%w: %s is of table %s, and this relay is for %s; give another --checkpoint, or move that file away", ErrForeign, path, state.Table, table)
-	}
 	if held := binlog.Flavor(state.Flavor); held != flavor {
 		return fmt.Errorf("%w: %s holds a position of %s, and the server is %s, which numbers transactions in another way; look at --mysql-dsn, give another --checkpoint, or move that file away to begin anew", ErrForeign, path, held.Product(), flavor.Product())
+	}
+	if state.Table != table {
+		return fmt.Errorf("%w: %s is of table %s, and this relay is for %s; give another --checkpoint, or move that file away", ErrForeign, path, state.Table, table)
 	}
 	return nil
 }

@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-func TestStartBackfill(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestStartBackfill(t *testing.T) { onEach(t, testStartBackfill) }
+
+func testStartBackfill(t *testing.T, on source) {
+	r := on.rig(t)
 	r.insert(r.db, 1, 5)
 	r.exec("INSERT INTO outbox (id, aggregate_id, topic, payload, status) VALUES (x'" + hexID(99) + "', 1, 't', '{}', 'published')")
 	d := r.start("--partitions", "1", "--start", "backfill")
@@ -27,9 +28,10 @@ func TestStartBackfill(t *testing.T) {
 	}
 }
 
-func TestStartLatest(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestStartLatest(t *testing.T) { onEach(t, testStartLatest) }
+
+func testStartLatest(t *testing.T, on source) {
+	r := on.rig(t)
 	r.insert(r.db, 91, 95)
 	d := r.start("--partitions", "1", "--start", "latest")
 	d.settled()
