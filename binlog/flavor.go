@@ -3,6 +3,7 @@ package binlog
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 )
@@ -38,6 +39,8 @@ type dialect interface {
 	// before are the positions, the likeliest first, from which the log brings
 	// the one transaction before others that were executed.
 	before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet, error)
+	// precision is that of commit times in the log.
+	precision() time.Duration
 	// refused explains a refusal to send the log; nil for one that both have.
 	refused(*mysql.MyError) error
 	// checked are the outbox's columns of text that the server keeps valid JSON.

@@ -80,8 +80,8 @@ func (s *Server) LocateFile(ctx context.Context, file string, offset int64, tabl
 }
 
 // LocateTime is the set of all transactions that stand in the log before the
-// first that was committed at the time or later, and the place of that one. It
-// treats XA transactions as LocateFile does. Errors wrap ErrPlace when the time
+// first that was committed at the time or later, and the place of that one; of
+// MariaDB, whose log has whole seconds, in that second or later. It treats XA transactions as LocateFile does. Errors wrap ErrPlace when the time
 // is in the future, or before the server's oldest log file.
 func (s *Server) LocateTime(ctx context.Context, at time.Time, table *schema.Table) (*GTIDSet, Place, error) {
 	now, err := s.now(ctx)
@@ -92,6 +92,7 @@ func (s *Server) LocateTime(ctx context.Context, at time.Time, table *schema.Tab
 		return nil, Place{}, fmt.Errorf("%w: %s is in the future: the server's clock says %s; to go on from all that is committed: relay resume --from-gtid with the server's set, which relay status prints",
 			ErrPlace, at.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
 	}
+	at = at.Truncate(s.dialect.precision()) // what was committed in the same moment is not before it
 	files, err := s.logFiles(ctx)
 	if err != nil {
 		return nil, Place{}, err

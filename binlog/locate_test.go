@@ -178,7 +178,7 @@ func TestLocateFile(t *testing.T) {
 
 // TestLocateTime: for each transaction of a log of several files, its commit
 // time gives the set of those before the first of that time, and a microsecond
-// later it is in the set too. It fails when a file is chosen whose predecessor has transactions
+// later (of MariaDB, a second) it is in the set too. It fails when a file is chosen whose predecessor has transactions
 // of that same second.
 func TestLocateTime(t *testing.T) { onEach(t, testLocateTime) }
 
@@ -224,6 +224,14 @@ func testLocateTime(t *testing.T, on flavor) {
 			t.Errorf("%s is at %v, want %v", tx.GTID, place, list[n-1].Place)
 		}
 		behind := tx.CommittedAt.Add(time.Microsecond)
+		if r.mariadb() {
+			behind = tx.CommittedAt.Add(time.Second)
+			half, _, err := server.LocateTime(r.ctx, behind.Add(-time.Millisecond), table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.same("within the second of "+tx.CommittedAt.String(), half, want.String())
+		}
 		if set, _, err = server.LocateTime(r.ctx, behind, table); err != nil {
 			t.Fatal(err)
 		}

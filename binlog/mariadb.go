@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/go-mysql-org/go-mysql/client"
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -114,6 +115,8 @@ func (s mariaDB) before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet
 	}
 	return list, nil
 }
+
+func (mariaDB) precision() time.Duration { return time.Second }
 
 // refused tells the reasons apart by the server's text, like explainStream.
 func (s mariaDB) refused(refusal *mysql.MyError) error {

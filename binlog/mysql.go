@@ -3,6 +3,7 @@ package binlog
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
 )
@@ -68,6 +69,8 @@ func (s mySQL) before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet, 
 }
 
 func (mySQL) checked(context.Context) (map[string]bool, error) { return nil, nil }
+
+func (mySQL) precision() time.Duration { return time.Microsecond }
 
 func (mySQL) refused(*mysql.MyError) error { return nil }
 

@@ -68,7 +68,7 @@ func testResumeGap(t *testing.T, on source) {
 			refused.want(t, 78, "purged", "relay resume --gap backfill", fmt.Sprintf("no longer has %d transactions", r.set(r.purged()).Count()-r.set(first).Count()))
 			before := mustRead(t, r.checkpoint())
 			dry := r.run("resume", "--gap", "backfill", "--dry-run")
-			dry.want(t, 0, "gap          ", "transactions are purged", "rows at most", "sent again   1 of these rows")
+			dry.want(t, 0, "gap          ", "transactions are purged", "rows at most", "sent again   "+r.pick("1 of these rows", "")) // MariaDB has no fraction of the last commit's second
 			if after := mustRead(t, r.checkpoint()); string(after) != string(before) {
 				t.Error("a dry run has changed the checkpoint")
 			}

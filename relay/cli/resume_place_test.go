@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outboxrelay/relay/relay/relaytest"
 	"github.com/outboxrelay/relay/schema"
 )
 
@@ -30,6 +31,9 @@ func testResumeFromPlace(t *testing.T, on source) {
 	for n := 1; n <= 4; n++ {
 		places, sets = append(places, r.end()), append(sets, r.executed())
 		r.insert(r.db, n, n)
+		if second := r.text("SELECT NOW()"); r.mariadb() { // whose log has whole seconds
+			relaytest.Wait(t, patience, "the server's clock goes on", func() bool { return r.text("SELECT NOW()") != second })
+		}
 		times = append(times, r.text("SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')"))
 		if n == 2 {
 			r.exec("FLUSH BINARY LOGS")
@@ -92,6 +96,9 @@ func testResumeFromPlace(t *testing.T, on source) {
 		xa("XA END 'u'")
 		before := r.executed()
 		xa("XA PREPARE 'u'")
+		if r.mariadb() { // whose positions have what is only prepared
+			before = r.executed()
+		}
 		same := r.end()
 		r.run("resume", "--from-file", same, "--dry-run").want(t, 0, "resume from  "+before+"\n")
 		r.exec("FLUSH BINARY LOGS")
