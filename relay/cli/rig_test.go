@@ -61,6 +61,9 @@ func rigOn(t testing.TB, root string, ddl ...string) *rig {
 	r.exec("CREATE USER "+r.user+" IDENTIFIED BY '"+secret+"'",
 		"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "+r.user,
 		"GRANT SELECT ON "+r.database()+".* TO "+r.user)
+	if r.mariadb() {
+		r.exec("GRANT SLAVE MONITOR ON *.* TO " + r.user)
+	}
 	cfg := mustDSN(t, root)
 	cfg.User, cfg.Passwd = r.user, secret
 	r.dsn = cfg.FormatDSN()
