@@ -32,9 +32,9 @@ type assembler struct {
 	mentions *regexp.Regexp // finds the outbox table in a statement's text
 	redefine func() error   // reads the definition again after DDL; nil in tests
 	// recall finds the XA transactions that were prepared before the stream
-	// began and not decided by then. It is asked once, when one of them is
-	// decided; nil in tests.
-	recall func() (map[string]prepared, error)
+	// began and not decided by then: the wanted one, when it is decided, others
+	// along with it, or all of them. Then, and in tests, it is nil.
+	recall func(wanted string) (found map[string]prepared, all bool, err error)
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
@@ -47,6 +47,7 @@ type assembler struct {
 	stale    bool                // the definition is to be read again
 	prepared map[string]prepared // by XA id
 	held     int                 // bytes in prepared
+	decided  map[string]bool     // XA ids since the stream began, while recall may find them
 	reached  domains             // of MariaDB: the transactions before this place
 }
 
@@ -83,6 +84,7 @@ func newAssembler(table *schema.Table) *assembler {
 		mentions: mentions(table.Name),
 		tables:   map[uint64]*image{},
 		prepared: map[string]prepared{},
+		decided:  map[string]bool{},
 		reached:  domains{},
 	}
 }

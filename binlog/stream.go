@@ -63,7 +63,9 @@ func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table
 		return err
 	}
 	st.assembler.reached = position.Clone().domains
-	st.assembler.recall = func() (map[string]prepared, error) { return s.undecided(ctx, position, table) }
+	st.assembler.recall = func(wanted string) (map[string]prepared, bool, error) {
+		return s.undecided(ctx, position, table, wanted)
+	}
 	var err error
 	if st.streamer, err = st.syncer.StartSyncGTID(position.start()); err != nil {
 		st.Close()
