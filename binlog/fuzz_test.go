@@ -35,6 +35,9 @@ func FuzzAssembler(f *testing.F) {
 		newLog().xaGroup(1, "X'61',X'',1", "a").gtid(2).query("XA COMMIT X'61',X'',1"),
 		newLog().gtid(1).compressed(replication.ZSTD, inside).gtid(2).compressed(replication.NONE, inside),
 		(&fakeLog{names: true}).format(false).gtid(1).begin().insert("a").xid(),
+		newLog().maria(1, 0).insertV1("a").deflate(replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1, rowsHead).xid().
+			maria(2, mariaPreparedXA, xidA...).insertV1("b").query("XA END "+textA).xaPrepare(false).
+			maria(3, mariaStandalone|mariaCompletedXA, xidA...).query("XA COMMIT "+textA).deflate(replication.MARIADB_QUERY_COMPRESSED_EVENT, queryHead),
 	} {
 		f.Add(bytes.Join(log.events, nil))
 	}

@@ -153,14 +153,21 @@ func testStreamPlaces(t *testing.T, on flavor) {
 }
 
 // TestStreamLarge: a transaction that is too large to be held comes in parts.
-func TestStreamLarge(t *testing.T) {
+func TestStreamLarge(t *testing.T) { onEach(t, testStreamLarge) }
+
+func testStreamLarge(t *testing.T, on flavor) {
 	for _, compression := range []string{"OFF", "ON"} {
 		t.Run("compression "+compression, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, strings.Replace(schema.SQL, "BINARY(16)  ", "BIGINT", 1))
+			r := on.rig(t, strings.Replace(schema.SQL, "BINARY(16)  ", "BIGINT", 1))
 			server := r.open()
 			stream := r.follow(server)
-			conn := r.conn("SET SESSION cte_max_recursion_depth = 30000", "SET SESSION binlog_transaction_compression = "+compression)
+			conn := r.conn(r.pick("SET SESSION cte_max_recursion_depth = 30000", "SET SESSION max_recursive_iterations = 30000"))
+			if !r.mariadb() { // whose compression is of all sessions: see TestStreamPrivate
+				r.on(conn, "SET SESSION binlog_transaction_compression = "+compression)
+			} else if compression == "ON" {
+				return
+			}
 			r.on(conn, `INSERT INTO outbox (id, aggregate_id, topic, payload)
 				WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) SELECT i, 1, 't', '{}' FROM n`)
 			list := r.transactions(stream, func(tx *binlog.Tx) bool { return len(tx.Events) > 0 && tx.Last })

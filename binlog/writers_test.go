@@ -261,6 +261,7 @@ func testStreamPrivate(t *testing.T, on flavor) {
 		{"writers", testWriters},
 		{"XA read again", testXAReadAgain},
 		{"altered", testAltered},
+		{"MariaDB's own", testMariaDB},
 		{"text rows", testTextRows},
 		{"purged", testPurged}, // the last: it purges the log
 	} {
