@@ -1,4 +1,4 @@
-// Package binlog is the outbox as MySQL has it: the live stream of what is
+// Package binlog is the outbox as MySQL or MariaDB has it: the live stream of what is
 // committed, the scan of what the table holds, and what a server must be like
 // for both. It is the only package that imports go-mysql.
 //
@@ -20,6 +20,18 @@
 // Backfill reads the same Tx values out of the table itself; Between finds the
 // part of it for a time. LocateFile and LocateTime translate a place in the log
 // and a time to a position, by a walk over the groups of a log file.
+//
+// The two flavors write nearly the same log. What differs in it is in
+// mariadb_event.go: the group, whose GTID stands for BEGIN, and compression; in
+// mariadb_value.go: UUIDs; and in domains.go: positions. What differs in the
+// words by which a server is asked is a dialect (flavor.go): mysql.go and
+// mariadb.go. A GTIDSet holds either kind of position.
+//
+//	purged ⊆ position    MySQL: gtid_purged. MariaDB: where the oldest log file
+//	                     begins, BINLOG_GTID_POS(file, 4)
+//	position ⊆ executed  MySQL: gtid_executed. MariaDB: each domain's transaction
+//	                     is in gtid_binlog_state under its own server's id, or is
+//	                     the one that gtid_slave_pos names
 //
 // Failures:
 //

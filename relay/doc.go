@@ -1,4 +1,4 @@
-// Package relay is the loop that carries an outbox from MySQL to RabbitMQ,
+// Package relay is the loop that carries an outbox from MySQL or MariaDB to RabbitMQ,
 // and every question that needs both sides: check, status, resume.
 //
 // Invariant: the checkpoint on disk never covers a transaction with an event
