@@ -72,11 +72,13 @@ func (b *Backfill) open(ctx context.Context, position *GTIDSet, after, until str
 		"SET SESSION net_write_timeout = 86400", // a broker that is away must not cost the snapshot
 		"SET SESSION time_zone = '+00:00'",
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-		"START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
 	} {
 		if _, err := b.conn.ExecContext(ctx, statement); err != nil {
 			return b.server.explain(err)
 		}
+	}
+	if err := b.server.dialect.snapshot(ctx, b.conn); err != nil {
+		return b.server.explain(err)
 	}
 	var micros int64
 	if err := b.conn.QueryRowContext(ctx, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)").Scan(&micros); err != nil {

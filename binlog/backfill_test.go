@@ -266,6 +266,44 @@ func testBackfillUnderLoad(t *testing.T, on flavor) {
 	}
 }
 
+// testBackfillExact: while others write, a backfill has a row for each of the
+// position's transactions, and none beside them. On MariaDB a snapshot that is
+// opened just behind the position lacks some of them most of the time: without
+// the wait for them this fails in the first rounds.
+func testBackfillExact(r *rig) {
+	server := r.open()
+	table, base := r.table(server), r.executed(server).Count()
+	ctx, stop := context.WithCancel(r.ctx)
+	errs := make([]error, 12)
+	var group sync.WaitGroup
+	for i := range errs {
+		group.Go(func() {
+			for ctx.Err() == nil && errs[i] == nil {
+				_, errs[i] = r.db.ExecContext(r.ctx, "INSERT INTO outbox (id, aggregate_id, topic, payload) VALUES (?, ?, 't', '{}')", newID(), i)
+			}
+		})
+	}
+	for range 20 {
+		position := r.executed(server)
+		b, err := server.Backfill(r.ctx, table, position, "", "")
+		if err != nil {
+			r.Error(err)
+			break
+		}
+		rows := len(r.transactions(b, func(*binlog.Tx) bool { return false }))
+		b.Close()
+		if want := position.Count() - base; int64(rows) != want {
+			r.Errorf("a backfill of %s has %d rows, want %d", position, rows, want)
+			break
+		}
+	}
+	stop()
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		r.Error(err)
+	}
+}
+
 func TestBackfillRefuses(t *testing.T) { onEach(t, testBackfillRefuses) }
 
 func testBackfillRefuses(t *testing.T, on flavor) {

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"time"
 
@@ -39,6 +40,9 @@ type dialect interface {
 	// before are the positions, the likeliest first, from which the log brings
 	// the one transaction before others that were executed.
 	before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet, error)
+	// snapshot opens one that has the rows of all that executed has told of
+	// before.
+	snapshot(context.Context, *sql.Conn) error
 	// precision is that of commit times in the log.
 	precision() time.Duration
 	// refused explains a refusal to send the log; nil for one that both have.
@@ -64,6 +68,8 @@ func (s *Server) meet(ctx context.Context) error {
 	s.Flavor, s.dialect = MySQL, mySQL{s}
 	return s.db.QueryRowContext(ctx, "SELECT @@server_uuid").Scan(&s.UUID)
 }
+
+const openSnapshot = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 // old tells whether the version begins with one of these.
 func old(version string, prefixes ...string) bool {

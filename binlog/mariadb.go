@@ -1,7 +1,9 @@
 package binlog
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -114,6 +116,59 @@ func (s mariaDB) before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet
 		}
 	}
 	return list, nil
+}
+
+// snapshot opens one after another until there is one behind the present end of
+// the log: a transaction is in gtid_binlog_pos as soon as it is written there,
+// and its rows can be seen only when that is synced and the engine has committed.
+func (s mariaDB) snapshot(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout) // of a log that is reset meanwhile
+	defer cancel()
+	var end logFile
+	if err := scanFirst(ctx, conn, "SHOW MASTER STATUS", &end.name, &end.size); err != nil {
+		return err
+	}
+	for {
+		if _, err := conn.ExecContext(ctx, openSnapshot); err != nil {
+			return err
+		}
+		var at logFile
+		err := scanFirst(ctx, conn, "SHOW STATUS LIKE 'binlog_snapshot_file'", new(string), &at.name)
+		if err == nil {
+			err = scanFirst(ctx, conn, "SHOW STATUS LIKE 'binlog_snapshot_position'", new(string), &at.size)
+		}
+		if err != nil || !at.before(end) {
+			return err
+		}
+		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
+			return err
+		}
+	}
+}
+
+// before compares places in the log; file numbers can grow a digit longer.
+func (f logFile) before(other logFile) bool {
+	return cmp.Or(cmp.Compare(len(f.name), len(other.name)), cmp.Compare(f.name, other.name), cmp.Compare(f.size, other.size)) < 0
+}
+
+// scanFirst reads the first columns of a query's first row.
+func scanFirst(ctx context.Context, conn *sql.Conn, query string, into ...any) error {
+	rows, err := conn.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	if !rows.Next() {
+		return errors.Join(rows.Err(), fmt.Errorf("binlog: %s gives nothing", query))
+	}
+	for range columns[len(into):] {
+		into = append(into, new(sql.RawBytes))
+	}
+	return rows.Scan(into...)
 }
 
 func (mariaDB) precision() time.Duration { return time.Second }

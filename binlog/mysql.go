@@ -70,6 +70,13 @@ func (s mySQL) before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet, 
 
 func (mySQL) checked(context.Context) (map[string]bool, error) { return nil, nil }
 
+// snapshot needs no care: a transaction's rows can be seen before its GTID is in
+// gtid_executed.
+func (mySQL) snapshot(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, openSnapshot)
+	return err
+}
+
 func (mySQL) precision() time.Duration { return time.Microsecond }
 
 func (mySQL) refused(*mysql.MyError) error { return nil }

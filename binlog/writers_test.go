@@ -259,6 +259,7 @@ func testStreamPrivate(t *testing.T, on flavor) {
 		test func(*rig)
 	}{
 		{"writers", testWriters},
+		{"backfill of exactly the position", testBackfillExact},
 		{"XA read again", testXAReadAgain},
 		{"altered", testAltered},
 		{"MariaDB's own", testMariaDB},
