@@ -261,3 +261,16 @@ func TestDomains(t *testing.T) {
 		t.Errorf("got %s", set)
 	}
 }
+
+// TestMariaDBNeeds: a replica that logs only its own transactions is refused,
+// since what it applies would never be sent.
+func TestMariaDBNeeds(t *testing.T) {
+	for applied, want := range map[string]bool{"": false, "0-1-5": true} {
+		got := slices.ContainsFunc(mariaDB{}.needs(map[string]string{"gtid_slave_pos": applied}), func(s setting) bool {
+			return s.variable == "log_slave_updates" && s.want == "ON" && !s.advice
+		})
+		if got != want {
+			t.Errorf("gtid_slave_pos %q: log_slave_updates is needed: %t, want %t", applied, got, want)
+		}
+	}
+}

@@ -138,7 +138,10 @@ need_mmdebstrap() {
 build_root() { # ROOT SUITE PACKAGES
   say "building $1 from Debian $2; half a minute or more"
   discard "$1.new"
+  # The packages start their server to set it up. It must not want port 3306: other builds may run.
+  # shellcheck disable=SC2016 # expanded by mmdebstrap
   contained mmdebstrap --mode=root --variant=minbase --include="$3" \
+    --essential-hook='mkdir -p "$1/etc/mysql/conf.d" && printf "[mysqld]\nskip_networking\nloose_mysqlx=OFF\n" >"$1/etc/mysql/conf.d/build.cnf"' \
     --aptopt='Acquire::Check-Valid-Until "false"' "$2" "$1.new" "$(mirror)" >&2 ||
     die "mmdebstrap failed, see above; to try again: make up"
   printf '127.0.0.1 localhost %s\n' "$(hostname)" >"$1.new/etc/hosts"
