@@ -175,6 +175,10 @@ func (s *Server) login() (user string) {
 
 // Table reads the outbox table's definition.
 func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
+	checked, err := s.dialect.checked(ctx)
+	if err != nil {
+		return nil, err
+	}
 	rows, err := s.db.QueryContext(ctx, `
 		SELECT table_schema, table_name, column_name, data_type, column_type, COALESCE(character_octet_length, 0), COALESCE(character_set_name, '')
 		FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position`, s.database, s.table)
@@ -182,10 +186,6 @@ func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
 		return nil, s.explain(err)
 	}
 	defer rows.Close()
-	checked, err := s.dialect.checked(ctx)
-	if err != nil {
-		return nil, err
-	}
 	database, table := s.database, s.table // as the server spells them, and its log
 	var columns []schema.Column
 	for rows.Next() {
