@@ -1,7 +1,7 @@
 SERVERS := testdata/servers.sh
 WITH_SERVERS := set -a; . ./.dev/env;
 
-.PHONY: help build up down test demo crash faults soak-memory check compiler
+.PHONY: help build up down test demo crash soak check compiler
 
 help:
 	@echo 'make build  bin/relay, one static binary'
@@ -10,8 +10,7 @@ help:
 	@echo 'make test   every test, race detector on, against the real servers'
 	@echo 'make demo   writer, relay, consumers and kills, then the table (SEED=n, ARGS=...)'
 	@echo 'make crash  20 minutes of faults on servers of its own, then the table (SEED=n, DURATION=3m, ARGS=...)'
-	@echo 'make faults named faults of the servers and of the relay, about four minutes'
-	@echo 'make soak-memory  the memory of one transaction of 1,000,000 rows'
+	@echo 'make soak   memory and time of one transaction of 1,000,000 rows, and of a backfill of a table of 10,000,000'
 	@echo 'make check  gofmt, vet, staticcheck, go mod tidy'
 
 build:
@@ -32,16 +31,12 @@ demo: up build
 crash: build
 	@go run ./relay/relaytest/crash $(if $(SEED),-seed $(SEED)) $(if $(DURATION),-duration $(DURATION)) $(ARGS)
 
-faults: compiler up
-	@$(WITH_SERVERS) CGO_ENABLED=1 go test -race -count=1 -timeout 20m -tags faults ./relay/cli
-
-soak-memory: up
-	@$(WITH_SERVERS) RELAY_TEST_SOAK_MEMORY=1 go test -v -count=1 -timeout 40m -tags faults -run '^TestFaultRelayMemory$$' ./relay/cli
+soak: up
+	@$(WITH_SERVERS) RELAY_TEST_SOAK=1 go test -v -count=1 -timeout 3h -run '^TestFaultRelay(Memory|Backfill)$$' ./relay/cli
 
 check:
 	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)); [ -z "$$files" ] || { echo "to type: gofmt -w" $$files >&2; exit 1; }
 	go vet ./...
-	go vet -tags faults ./relay/cli
 	go tool staticcheck ./...
 	go mod tidy -diff
 

@@ -89,10 +89,9 @@ func newAssembler(table *schema.Table) *assembler {
 	}
 }
 
-// next returns the next transaction or part of one. What read returns must not
-// be changed later on: a compressed transaction is kept, and not copied, since
-// it can be large.
-func (a *assembler) next(read func() ([]byte, error)) (*Tx, error) {
+// next returns the next transaction or part of one. What read returns need be
+// valid only until it is called again.
+func (a *assembler) next(read func() (rawEvent, error)) (*Tx, error) {
 	for {
 		raw, checksum, err := a.event(read)
 		if err != nil {
@@ -111,21 +110,43 @@ func (a *assembler) next(read func() ([]byte, error)) (*Tx, error) {
 
 // event returns the next event, out of the compressed transaction if one is
 // under way.
-func (a *assembler) event(read func() ([]byte, error)) (raw []byte, checksum bool, err error) {
+func (a *assembler) event(read func() (rawEvent, error)) (raw rawEvent, checksum bool, err error) {
 	if a.payload != nil {
-		raw, err := a.payload.next()
+		raw, err := a.payload.next(a.keep)
 		if err != io.EOF {
 			return raw, false, err
 		}
 		a.payload.close()
 		a.payload = nil
 		if a.group != nil {
-			return nil, false, fmt.Errorf("%w: compressed transaction %s has no end", ErrDamaged, a.group.tx.GTID)
+			return raw, false, fmt.Errorf("%w: compressed transaction %s has no end", ErrDamaged, a.group.tx.GTID)
 		}
 	}
 	raw, err = read()
-	checksum = a.checksum && len(raw) > 4 && replication.EventType(raw[4]) != replication.FORMAT_DESCRIPTION_EVENT
+	checksum = a.checksum && len(raw.bytes) > 4 && replication.EventType(raw.bytes[4]) != replication.FORMAT_DESCRIPTION_EVENT
 	return raw, checksum, err
+}
+
+// keep tells where an event is to be put that is too large to be held if that
+// can be helped: in memory is what must be taken apart whole, a row of the
+// outbox for one.
+func (a *assembler) keep(head []byte) keep {
+	switch typ := replication.EventType(head[4]); typ {
+	case replication.TRANSACTION_PAYLOAD_EVENT:
+		return onDisk
+	case replication.WRITE_ROWS_EVENTv1, replication.WRITE_ROWS_EVENTv2,
+		replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1, mariaWriteRowsCompressed:
+		s := scanner{rest: head[headerSize:]}
+		if _, ours := a.tables[s.uint48()]; !ours {
+			return nowhere
+		}
+	case replication.PREVIOUS_GTIDS_EVENT, replication.MARIADB_GTID_LIST_EVENT: // a walk takes it apart
+	default:
+		if passed[typ] {
+			return nowhere
+		}
+	}
+	return inMemory
 }
 
 // close gives back what a compressed transaction holds.
@@ -135,7 +156,7 @@ func (a *assembler) close() {
 	}
 }
 
-func (a *assembler) feed(h header, raw, body []byte) (*Tx, error) {
+func (a *assembler) feed(h header, raw rawEvent, body []byte) (*Tx, error) {
 	switch {
 	case a.payload != nil:
 	case h.end > 0:
@@ -147,7 +168,7 @@ func (a *assembler) feed(h header, raw, body []byte) (*Tx, error) {
 	switch h.typ {
 	case replication.FORMAT_DESCRIPTION_EVENT:
 		var err error
-		if a.checksum, err = hasChecksum(raw); err != nil {
+		if a.checksum, err = hasChecksum(raw.bytes); err != nil {
 			return nil, err
 		}
 		return nil, a.between(h)
@@ -178,8 +199,11 @@ func (a *assembler) feed(h header, raw, body []byte) (*Tx, error) {
 	case replication.XA_PREPARE_LOG_EVENT:
 		return a.prepare(body)
 	case replication.TRANSACTION_PAYLOAD_EVENT:
+		if a.payload != nil {
+			return nil, fmt.Errorf("%w: a compressed transaction in another", ErrDamaged)
+		}
 		var err error
-		a.payload, err = openPayload(body)
+		a.payload, err = openPayload(body, raw.large)
 		return nil, err
 	case replication.INCIDENT_EVENT:
 		return nil, a.unreadable("the server wrote an incident event: its log may lack transactions")

@@ -8,7 +8,9 @@
 //
 // A row's way:
 //
-//	server ──► Stream (a replica's connection, raw events)
+//	server ──► Stream
+//	             ├─► dump: a replica's connection, packets to raw events; those
+//	             │   that are too large for memory to a file, or nowhere
 //	             └─► assembler: groups of events to transactions, by GTID
 //	                   ├─► peekTableMap: drops foreign tables at their name
 //	                   ├─► payload: unpacks compressed transactions, event by event
@@ -44,5 +46,7 @@
 //	text rows, incident, unknown event, lost XA   ErrUnreadable
 //	a value that makes no event                   *schema.BadEventError
 //	bytes that are not what their type says       ErrDamaged
+//	no file for what is too large for memory      ErrSpool
+//	no room for it                                the system's error: begin again
 //	link broken, server restarted                 anything else: begin again from the position
 package binlog

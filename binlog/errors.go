@@ -28,4 +28,6 @@ var (
 	ErrTorn = errors.New("binlog: transaction broke off")
 	// ErrDamaged: bytes in the log that are not what their type says.
 	ErrDamaged = errors.New("binlog: damaged event")
+	// ErrSpool: the directory takes no file for what is too large for memory.
+	ErrSpool = errors.New("binlog: no file can be made")
 )

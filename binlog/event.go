@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"io"
 
 	"github.com/go-mysql-org/go-mysql/replication"
 )
@@ -26,35 +27,80 @@ const (
 	checksumSize = replication.BinlogChecksumLength
 )
 
+// rawEvent is an event as it comes, valid until the next one is read.
+type rawEvent struct {
+	bytes []byte // all of it, or the first of a large one
+	large *large // nil: bytes is all of it
+}
+
+// large is what else there is of an event that is not held in memory.
+type large struct {
+	size int64              // bytes of the whole event
+	sum  uint32             // CRC-32 of all but the last four bytes
+	tail [checksumSize]byte // those
+	file io.ReaderAt        // has the whole event; nil: it was let go
+	end  int64              // where its body ends in the file; set by splitEvent
+}
+
+// keep is where an event that is larger than heldEvent is put.
+type keep int
+
+const (
+	inMemory keep = iota
+	onDisk
+	nowhere // only its checksum is looked at
+)
+
+const (
+	heldEvent   = 4 << 20 // bytes; what is larger is held only if it is to be taken apart whole
+	headOfLarge = 256     // bytes by which it is told what a larger one is
+	// maxEvent bounds the size of one event: the largest max_allowed_packet,
+	// and what a row event adds to it.
+	maxEvent = 1<<30 + 1<<20
+)
+
 // splitEvent takes an event apart, and checks its checksum where it has one.
-// body is without it.
-func splitEvent(raw []byte, checksum bool) (h header, body []byte, err error) {
-	if len(raw) < headerSize {
-		return h, nil, fmt.Errorf("%w: %d bytes are too few for a header", ErrDamaged, len(raw))
+// body is without it; of a large event it is the beginning.
+func splitEvent(raw rawEvent, checksum bool) (h header, body []byte, err error) {
+	b := raw.bytes
+	if len(b) < headerSize {
+		return h, nil, fmt.Errorf("%w: %d bytes are too few for a header", ErrDamaged, len(b))
 	}
 	h = header{
-		timestamp: le.Uint32(raw),
-		typ:       replication.EventType(raw[4]),
-		server:    le.Uint32(raw[5:]),
-		size:      le.Uint32(raw[9:]),
-		end:       le.Uint32(raw[13:]),
-		flags:     le.Uint16(raw[17:]),
+		timestamp: le.Uint32(b),
+		typ:       replication.EventType(b[4]),
+		server:    le.Uint32(b[5:]),
+		size:      le.Uint32(b[9:]),
+		end:       le.Uint32(b[13:]),
+		flags:     le.Uint16(b[17:]),
 	}
-	if int64(h.size) != int64(len(raw)) {
-		return h, nil, fmt.Errorf("%w: %s says %d bytes and has %d", ErrDamaged, h.typ, h.size, len(raw))
+	size := int64(len(b))
+	if raw.large != nil {
+		size = raw.large.size
 	}
-	body = raw[headerSize:]
+	if int64(h.size) != size {
+		return h, nil, fmt.Errorf("%w: %s says %d bytes and has %d", ErrDamaged, h.typ, h.size, size)
+	}
+	end := size
 	if checksum {
-		if len(body) < checksumSize {
+		if end -= checksumSize; end < headerSize {
 			return h, nil, fmt.Errorf("%w: %s is too short for its checksum", ErrDamaged, h.typ)
 		}
-		end := len(raw) - checksumSize
-		if crc32.ChecksumIEEE(raw[:end]) != le.Uint32(raw[end:]) {
+		var sum, want uint32
+		if l := raw.large; l != nil {
+			sum, want = l.sum, le.Uint32(l.tail[:])
+		} else {
+			sum, want = crc32.ChecksumIEEE(b[:end]), le.Uint32(b[end:])
+		}
+		if sum != want {
 			return h, nil, fmt.Errorf("%w: %s has a wrong checksum", ErrDamaged, h.typ)
 		}
-		body = body[:len(body)-checksumSize]
 	}
-	return h, body, nil
+	if raw.large != nil {
+		raw.large.end = end
+		return h, b[headerSize:], nil
+	}
+	return h, b[headerSize:end], nil
 }
 
 // hasChecksum reads from a format description event whether the events after

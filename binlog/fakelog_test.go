@@ -272,14 +272,19 @@ func (l *fakeLog) seal(raw []byte) *fakeLog {
 	return l
 }
 
-// read hands out events one by one, then io.EOF.
-func read(events [][]byte) func() ([]byte, error) {
-	return func() ([]byte, error) {
-		if len(events) == 0 {
-			return nil, io.EOF
+// read hands out events one by one, then io.EOF. Each is overwritten by the
+// next, so that a test fails if anything of it is kept.
+func read(events [][]byte) func() (rawEvent, error) {
+	var buffer []byte
+	return func() (rawEvent, error) {
+		for i := range buffer {
+			buffer[i] = 0xa5
 		}
-		raw := events[0]
+		if len(events) == 0 {
+			return rawEvent{}, io.EOF
+		}
+		buffer = append(buffer[:0], events[0]...)
 		events = events[1:]
-		return raw, nil
+		return rawEvent{bytes: buffer}, nil
 	}
 }

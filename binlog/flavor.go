@@ -45,6 +45,12 @@ type dialect interface {
 	snapshot(context.Context, *sql.Conn) error
 	// precision is that of commit times in the log.
 	precision() time.Duration
+	// identify is the query for what tells this server from any other.
+	identify() string
+	// behind asks for the log behind a position, fromFile from the beginning of
+	// a file on.
+	behind(id uint32, position *GTIDSet) request
+	fromFile(id uint32, file string) request
 	// refused explains a refusal to send the log; nil for one that both have.
 	refused(*mysql.MyError) error
 	// checked are the outbox's columns of text that the server keeps valid JSON.
@@ -63,10 +69,16 @@ func (s *Server) meet(ctx context.Context) error {
 	}
 	if mariadb {
 		s.Flavor, s.dialect = MariaDB, mariaDB{s}
-		return nil
+	} else {
+		s.Flavor, s.dialect = MySQL, mySQL{s}
 	}
-	s.Flavor, s.dialect = MySQL, mySQL{s}
-	return s.db.QueryRowContext(ctx, "SELECT @@server_uuid").Scan(&s.UUID)
+	if err := s.db.QueryRowContext(ctx, s.dialect.identify()).Scan(&s.identity); err != nil {
+		return err
+	}
+	if !mariadb {
+		s.UUID = s.identity
+	}
+	return nil
 }
 
 const openSnapshot = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"

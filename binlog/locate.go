@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-mysql-org/go-mysql/mysql"
 	"github.com/go-mysql-org/go-mysql/replication"
 	"github.com/google/uuid"
 
@@ -237,13 +236,13 @@ func (s *Server) walk(ctx context.Context, file string, table *schema.Table) (*w
 	if err != nil {
 		return nil, err
 	}
-	st := s.stream(passingID(), table, locateBeat)
+	st, err := s.stream(ctx, table, locateBeat, s.dialect.fromFile(passingID(), file))
+	if err != nil {
+		return nil, err
+	}
 	st.assembler.pass = func(*group) bool { return true }
 	w := &walk{st: st, file: file}
-	if st.streamer, err = st.syncer.StartSync(mysql.Position{Name: file, Pos: 4}); err == nil {
-		err = w.head(ctx, purged)
-	}
-	if err != nil {
+	if err := w.head(ctx, purged); err != nil {
 		w.close()
 		return nil, err
 	}
@@ -255,13 +254,14 @@ func (w *walk) close() { w.st.Close() }
 // head reads the events in front of the file's first group. The previous-GTIDs
 // event is the last of them.
 func (w *walk) head(ctx context.Context, purged *GTIDSet) error {
+	defer w.st.watch(ctx)()
 	for w.set == nil {
 		raw, err := w.event(ctx)
 		if err != nil {
 			return err
 		}
 		a := w.st.assembler
-		_, checksum, _ := a.event(func() ([]byte, error) { return raw, nil })
+		_, checksum, _ := a.event(func() (rawEvent, error) { return raw, nil })
 		h, body, err := splitEvent(raw, checksum)
 		if err != nil {
 			return err
@@ -295,7 +295,8 @@ func (w *walk) head(ctx context.Context, purged *GTIDSet) error {
 // next returns the next group, with begin and end set; io.EOF at the end of
 // what is to be read.
 func (w *walk) next(ctx context.Context) (*Tx, error) {
-	tx, err := w.st.assembler.next(func() ([]byte, error) { return w.event(ctx) })
+	defer w.st.watch(ctx)()
+	tx, err := w.st.assembler.next(func() (rawEvent, error) { return w.event(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -316,32 +317,25 @@ func (w *walk) cover(tx *Tx) {
 
 // event reads an event and keeps account of the place. Offsets in events have
 // 32 bits, and files can be larger.
-func (w *walk) event(ctx context.Context) ([]byte, error) {
-	event, err := w.st.streamer.GetEvent(ctx)
+func (w *walk) event(ctx context.Context) (rawEvent, error) {
+	raw, err := w.st.event(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		return nil, w.st.server.explainStream(err)
+		return rawEvent{}, err
 	}
-	raw := event.RawData
-	if len(raw) < headerSize {
-		return raw, nil // it is refused where it is taken apart
-	}
-	end := le.Uint32(raw[13:])
-	switch typ := replication.EventType(raw[4]); typ {
+	end := le.Uint32(raw.bytes[13:])
+	switch typ := replication.EventType(raw.bytes[4]); typ {
 	case replication.HEARTBEAT_EVENT, replication.HEARTBEAT_LOG_EVENT_V2: // there is no more
-		return nil, io.EOF
+		return rawEvent{}, io.EOF
 	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.ANONYMOUS_GTID_EVENT, replication.MARIADB_GTID_EVENT:
 		w.before, w.start = w.start, w.offset
 	case replication.ROTATE_EVENT:
-		return raw, w.rotate(raw, end)
+		return raw, w.rotate(raw.bytes, end)
 	}
 	switch {
 	case end != 0:
 		w.offset += int64(end - uint32(w.offset))
 	case w.st.assembler.untold():
-		w.offset += int64(len(raw))
+		w.offset += int64(le.Uint32(raw.bytes[9:])) // its size
 	}
 	return raw, nil
 }

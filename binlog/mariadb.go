@@ -173,6 +173,27 @@ func scanFirst(ctx context.Context, conn *sql.Conn, query string, into ...any) e
 
 func (mariaDB) precision() time.Duration { return time.Second }
 
+// identify has no UUID to ask for.
+func (mariaDB) identify() string {
+	return "SELECT CONCAT(@@server_id, ' ', @@hostname, ':', @@port, @@datadir)"
+}
+
+// understands is what a replica says that knows MariaDB's GTIDs; else it is
+// sent what an older one would take for them.
+const understands = "SET @mariadb_slave_capability = 4"
+
+// behind asks as a replica that is strict: the server must have the very
+// transactions that the position names (MariaDB's sql/sql_repl.cc).
+func (mariaDB) behind(id uint32, position *GTIDSet) request {
+	return request{id: id, before: []string{understands,
+		"SET @slave_connect_state = '" + position.domains.String() + "', @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0",
+	}, command: dumpFile(id, "")}
+}
+
+func (mariaDB) fromFile(id uint32, file string) request {
+	return request{id: id, before: []string{understands}, command: dumpFile(id, file)}
+}
+
 // refused tells the reasons apart by the server's text, like explainStream.
 func (s mariaDB) refused(refusal *mysql.MyError) error {
 	text := refusal.Message
@@ -241,13 +262,7 @@ func (s mariaDB) register(ctx context.Context) error {
 		return asDriver(err)
 	}
 	defer conn.Close()
-	packet := make([]byte, 4, 32) // the header, which the connection fills in
-	packet = append(packet, mysql.COM_REGISTER_SLAVE)
-	packet = le.AppendUint32(packet, s.cfg.ServerID)
-	packet = append(packet, 0, 0, 0)             // host, user and password: none
-	packet = append(packet, make([]byte, 10)...) // port, rank, the source's id
-	conn.ResetSequence()
-	if err := conn.WritePacket(packet); err != nil {
+	if err := send(conn, registerCommand(s.cfg.ServerID)); err != nil {
 		return err
 	}
 	_, err = conn.ReadOKPacket()
@@ -264,16 +279,4 @@ func asDriver(err error) error {
 		return &driver.MySQLError{Number: refusal.Code, Message: refusal.Message}
 	}
 	return err
-}
-
-// start is the position in the library's form.
-func (s *GTIDSet) start() mysql.GTIDSet {
-	if len(s.domains) == 0 {
-		return s.Clone().set
-	}
-	position := &mysql.MariadbGTIDSet{Sets: map[uint32]*mysql.MariadbGTID{}}
-	for domain, r := range s.domains {
-		position.Sets[domain] = &mysql.MariadbGTID{DomainID: domain, ServerID: r.server, SequenceNumber: uint64(r.last)}
-	}
-	return position
 }

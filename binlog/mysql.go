@@ -79,6 +79,22 @@ func (mySQL) snapshot(ctx context.Context, conn *sql.Conn) error {
 
 func (mySQL) precision() time.Duration { return time.Microsecond }
 
+func (mySQL) identify() string { return "SELECT @@server_uuid" }
+
+func (mySQL) behind(id uint32, position *GTIDSet) request {
+	gtids := position.set.Encode()
+	data := le.AppendUint16([]byte{mysql.COM_BINLOG_DUMP_GTID}, 0)
+	data = le.AppendUint32(data, id)
+	data = le.AppendUint32(data, 0) // length of a file's name
+	data = le.AppendUint64(data, 4) // offset
+	data = le.AppendUint32(data, uint32(len(gtids)))
+	return request{id: id, command: append(data, gtids...)}
+}
+
+func (mySQL) fromFile(id uint32, file string) request {
+	return request{id: id, command: dumpFile(id, file)}
+}
+
 func (mySQL) refused(*mysql.MyError) error { return nil }
 
 func (mySQL) needs(map[string]string) []setting {

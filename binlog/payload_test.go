@@ -142,11 +142,11 @@ func TestSplitEvent(t *testing.T) {
 		{"no room for the checksum", short, true},
 	}
 	for _, tt := range tests {
-		if _, _, err := splitEvent(tt.raw, tt.checksum); !errors.Is(err, ErrDamaged) {
+		if _, _, err := splitEvent(rawEvent{bytes: tt.raw}, tt.checksum); !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s: got error %v, want %v", tt.name, err, ErrDamaged)
 		}
 	}
-	if _, body, err := splitEvent(short, false); err != nil || len(body) != 2 {
+	if _, body, err := splitEvent(rawEvent{bytes: short}, false); err != nil || len(body) != 2 {
 		t.Errorf("got body %x, %v, want two bytes", body, err)
 	}
 	if _, err := hasChecksum(short); !errors.Is(err, ErrDamaged) {

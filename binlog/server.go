@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/rs/zerolog"
 
 	"github.com/outboxrelay/relay/schema"
 )
@@ -24,7 +23,7 @@ type Config struct {
 	Table    string         // db.table, or table in the DSN's database
 	Options  schema.Options // how the table's columns are to be taken
 	ServerID uint32         // under which the relay follows as a replica
-	Logger   zerolog.Logger
+	Spool    string         // directory for what is too large for memory. Defaults to the system's for temporary files.
 }
 
 const (
@@ -45,6 +44,7 @@ type Server struct {
 	scans           *sql.DB // for backfills: its queries may take long
 	database, table string
 	dialect         dialect
+	identity        string // what the dialect identifies it by
 }
 
 // Parse checks the configuration without any I/O. Its errors are about what

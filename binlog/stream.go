@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"io/fs"
 	"math/rand/v2"
-	"net"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
-	"github.com/go-mysql-org/go-mysql/replication"
-	"github.com/rs/zerolog"
 
 	"github.com/outboxrelay/relay/schema"
 )
@@ -22,18 +17,15 @@ import (
 const (
 	heartbeat   = 5 * time.Second  // between signs of life of an idle server
 	readTimeout = 20 * time.Second // without any: the link is dead
-	readAhead   = 64               // events read ahead of the assembler
 	partingTime = 2 * time.Second  // to tell the server that a stream ends
 )
 
 // Stream follows the server's log as a replica. It is used by one goroutine;
 // after an error it is of no more use than to be closed.
 type Stream struct {
-	syncer    *replication.BinlogSyncer
-	streamer  *replication.BinlogStreamer
+	dump      *dump
 	assembler *assembler
 	server    *Server
-	parting   atomic.Bool
 }
 
 // Follow begins to read behind the position. The set is not kept. A second
@@ -54,7 +46,10 @@ func passingID() uint32 { return 1<<30 + rand.Uint32N(1<<30) }
 
 func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table *schema.Table) (*Stream, error) {
 	position = position.Clone()
-	st := s.stream(id, table, heartbeat)
+	st, err := s.stream(ctx, table, heartbeat, s.dialect.behind(id, position))
+	if err != nil {
+		return nil, err
+	}
 	st.assembler.redefine = func() error {
 		table, err := s.Table(ctx)
 		if err == nil {
@@ -66,86 +61,50 @@ func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table
 	st.assembler.recall = func(wanted string) (map[string]prepared, bool, error) {
 		return s.undecided(ctx, position, table, wanted)
 	}
-	var err error
-	if st.streamer, err = st.syncer.StartSyncGTID(position.start()); err != nil {
-		st.Close()
-		return nil, s.explainStream(err)
-	}
 	return st, nil
 }
 
-// stream is one that has not begun; beat is the time between signs of life of
-// an idle server.
-func (s *Server) stream(id uint32, table *schema.Table, beat time.Duration) *Stream {
-	st := &Stream{server: s, assembler: newAssembler(table)}
-	host, port := "localhost", uint16(0)
-	if h, p, err := net.SplitHostPort(s.dsn.Addr); err == nil {
-		n, _ := strconv.ParseUint(p, 10, 16)
-		host, port = h, uint16(n)
+// stream asks the server to send its log, with signs of life at every beat.
+func (s *Server) stream(ctx context.Context, table *schema.Table, beat time.Duration, ask request) (*Stream, error) {
+	d, err := s.openDump(ctx, beat, ask)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, s.explainStream(err)
 	}
-	st.syncer = replication.NewBinlogSyncer(replication.BinlogSyncerConfig{
-		ServerID:         id,
-		Flavor:           string(s.Flavor),
-		Host:             host,
-		Port:             port,
-		User:             s.dsn.User,
-		Password:         s.dsn.Passwd,
-		TLSConfig:        s.dsn.TLS,
-		Dialer:           st.dial,
-		Logger:           libraryLogger(s.cfg.Logger),
-		RawModeEnabled:   true,
-		HeartbeatPeriod:  beat,
-		ReadTimeout:      readTimeout,
-		DisableRetrySync: true,
-		DiscardGTIDSet:   true,
-		EventCacheCount:  readAhead,
-	})
-	return st
-}
-
-// dial connects to the server. When the stream is ending, that is to have its
-// dump thread killed, and must not take longer than that is worth.
-func (st *Stream) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	if !st.parting.Load() {
-		return st.server.dial(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, partingTime)
-	defer cancel()
-	conn, err := st.server.dial(ctx)
-	if err == nil {
-		time.AfterFunc(partingTime, func() { conn.Close() })
-	}
-	return conn, err
-}
-
-// libraryLogger lets the library's log through when the relay debugs: its
-// errors are returned as well, and logged once, by main.
-func libraryLogger(log zerolog.Logger) *slog.Logger {
-	if log.GetLevel() > zerolog.DebugLevel {
-		log = zerolog.Nop()
-	}
-	return slog.New(zerolog.NewSlogHandler(log.With().Str("library", "go-mysql").Logger()))
+	a := newAssembler(table)
+	d.keep = a.keep
+	return &Stream{dump: d, assembler: a, server: s}, nil
 }
 
 // Next waits for the next transaction, or part of a large one.
 func (st *Stream) Next(ctx context.Context) (*Tx, error) {
-	return st.assembler.next(func() ([]byte, error) {
-		event, err := st.streamer.GetEvent(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			return nil, st.server.explainStream(err)
-		}
-		return event.RawData, nil
-	})
+	defer st.watch(ctx)()
+	return st.assembler.next(func() (rawEvent, error) { return st.event(ctx) })
+}
+
+// watch ends the reading with the context, until stop is called.
+func (st *Stream) watch(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, st.dump.interrupt)
+}
+
+// event reads the next event.
+func (st *Stream) event(ctx context.Context) (rawEvent, error) {
+	raw, err := st.dump.event()
+	if err == nil {
+		return raw, nil
+	}
+	if ctx.Err() != nil {
+		return rawEvent{}, ctx.Err()
+	}
+	return rawEvent{}, st.server.explainStream(err)
 }
 
 // Close ends the stream, on the server too when that can be told within two
 // seconds.
 func (st *Stream) Close() {
-	st.parting.Store(true)
-	st.syncer.Close()
+	st.dump.close()
 	st.assembler.close()
 }
 
@@ -154,6 +113,10 @@ func (st *Stream) Close() {
 // text is looked at.
 func (s *Server) explainStream(err error) error {
 	var refusal *mysql.MyError
+	var disk *fs.PathError
+	if errors.Is(err, ErrDamaged) || errors.As(err, &disk) {
+		return err
+	}
 	if !errors.As(err, &refusal) {
 		return fmt.Errorf("binlog: stream from %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 	}

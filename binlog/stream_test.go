@@ -79,6 +79,38 @@ func testStreamCloseUnread(t *testing.T, on flavor) {
 	}
 }
 
+// TestStreamMoved: a server that is another one than was opened and checked,
+// since its address has moved, is not followed; it may pass.
+func TestStreamMoved(t *testing.T) { onEach(t, testStreamMoved) }
+
+func testStreamMoved(t *testing.T, on flavor) {
+	r := on.rig(t, schema.SQL)
+	server := r.open()
+	is := *server.Identity()
+	*server.Identity() = "another server"
+	_, err := server.Follow(r.ctx, r.executed(server), r.table(server))
+	if err == nil || !strings.Contains(err.Error(), "another server") || !strings.Contains(err.Error(), is) || errors.Is(err, binlog.ErrDiverged) {
+		t.Errorf("got error %v, want one that names both servers", err)
+	}
+}
+
+// TestStreamTLS: the log comes by TLS too, events of many packets in it. A
+// connection that is read past the encryption fails at the first packet.
+func TestStreamTLS(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, strings.Replace(schema.SQL, "JSON ", "LONGTEXT ", 1))
+	name, dsn := r.user("%", "SELECT ON *.*", "REPLICATION SLAVE ON *.*")
+	r.exec("ALTER USER " + name + " REQUIRE SSL")
+	stream := r.follow(r.open(as(dsn + "?tls=skip-verify")))
+	payload := strings.Repeat("x", 20<<20)
+	r.insert(newID(), payload)
+	r.insert(newID(), "{}")
+	events := r.events(stream, 2)
+	if len(events) != 2 || string(events[0].Payload) != payload || string(events[1].Payload) != "{}" {
+		t.Errorf("got %d events, the first of %d bytes", len(events), len(events[0].Payload))
+	}
+}
+
 // TestStreamRows: what a row becomes, in all that an event holds.
 func TestStreamRows(t *testing.T) { onEach(t, testStreamRows) }
 

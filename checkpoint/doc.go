@@ -56,8 +56,10 @@
 //	  "checksum": "sha256:…64 lower-case hexadecimal digits…"
 //	}
 //
-// "partial" and "backfill" stand before the checksum while they apply. Times
-// are RFC 3339 in UTC. The file ends with a line feed.
+// "last_gtid" stands before "committed_at" once it is known, "partial" and
+// "backfill" before the checksum while they apply. "committed_at" is null
+// while it is unknown; a file that says so with the year 1 is of an early
+// relay, and is read. Times are RFC 3339 in UTC. The file ends with a line feed.
 //
 // The checksum is the SHA-256 of the whole file as it is with the checksum's
 // value empty ("checksum": ""). It covers every byte, so any edit is seen,

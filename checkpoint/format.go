@@ -18,12 +18,28 @@ const (
 	sumDigits = 2 * sha256.Size
 )
 
+// yearOne is how encoding/json and early relays say that committed_at is
+// unknown, and unknown is how it is written. Both are read.
+const (
+	yearOne = `  "committed_at": "0001-01-01T00:00:00Z",` + "\n"
+	unknown = `  "committed_at": null,` + "\n"
+)
+
 // maxSize bounds, in bytes, what is read or written. A GTID set of 100,000
 // intervals takes about 2 MB.
 const maxSize = 16 << 20
 
 // encode gives the one form of s as a file.
 func encode(s State) ([]byte, error) {
+	head, err := fields(s)
+	if err != nil {
+		return nil, err
+	}
+	return seal(head)
+}
+
+// fields is encode's form of s, without the last two lines.
+func fields(s State) ([]byte, error) {
 	s = s.clone() // times in UTC
 	if err := s.validate(); err != nil {
 		return nil, err
@@ -39,7 +55,12 @@ func encode(s State) ([]byte, error) {
 	if err != nil {
 		return nil, err // a year beyond 9999
 	}
-	return seal(bytes.TrimSuffix(buf.Bytes(), []byte(sumBefore+sumAfter)))
+	return written(bytes.TrimSuffix(buf.Bytes(), []byte(sumBefore+sumAfter))), nil
+}
+
+// written puts unknown for yearOne.
+func written(head []byte) []byte {
+	return bytes.Replace(head, []byte(yearOne), []byte(unknown), 1)
 }
 
 // seal puts the last two lines, with the checksum, after head.
@@ -63,8 +84,8 @@ func sum(head []byte) string {
 	return sumKind + hex.EncodeToString(h.Sum(nil))
 }
 
-// parse reads a file's bytes: what it accepts is exactly what encode gives.
-// Errors wrap ErrCorrupt or ErrVersion.
+// parse reads a file's bytes: what it accepts is exactly what encode gives,
+// or gave with yearOne. Errors wrap ErrCorrupt or ErrVersion.
 func parse(b []byte) (State, error) {
 	head, found, err := open(b)
 	if err != nil {
@@ -98,13 +119,13 @@ func parse(b []byte) (State, error) {
 	if err := dec.Decode(&file); err != nil {
 		return State{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	again, err := encode(file.State)
+	again, err := fields(file.State)
 	if err != nil {
 		return State{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	if !bytes.Equal(b, again) {
+	if head = written(head); !bytes.Equal(head, again) {
 		return State{}, fmt.Errorf("%w: the checksum is right but the fields are not those of version %d: byte %d differs",
-			ErrCorrupt, Version, mismatch(b, again))
+			ErrCorrupt, Version, mismatch(head, again))
 	}
 	return file.State, nil
 }

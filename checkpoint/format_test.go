@@ -48,9 +48,10 @@ var (
 )
 
 // TestGolden: a file of version 1 stays readable for ever, and is still what
-// is written. Do not write the golden files anew.
+// is written, v1-full.json apart: it says with the year 1 that committed_at is
+// unknown. Do not write the golden files anew.
 func TestGolden(t *testing.T) {
-	for name, want := range map[string]State{"v1.json": simple, "v1-full.json": full} {
+	for name, want := range map[string]State{"v1.json": simple, "v1-full.json": full, "v1-uncommitted.json": full} {
 		path := filepath.Join(goldenDir, name)
 		got, err := Read(path)
 		if err != nil {
@@ -67,7 +68,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(b, file) {
+		if !bytes.Equal(b, file) && name != "v1-full.json" {
 			t.Errorf("%s is now written as\n%s", name, b)
 		}
 	}
@@ -75,7 +76,7 @@ func TestGolden(t *testing.T) {
 
 // TestChecksumByHand is the command of doc.go.
 func TestChecksumByHand(t *testing.T) {
-	for _, name := range []string{"v1.json", "v1-full.json"} {
+	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json"} {
 		path := filepath.Join(goldenDir, name)
 		out, err := exec.Command("sh", "-c", `sed 's/^  "checksum": ".*"$/  "checksum": ""/' "$1" | sha256sum`, "sh", path).Output()
 		if err != nil {
@@ -114,7 +115,7 @@ func refused(t *testing.T, b []byte, format string, args ...any) {
 }
 
 func TestEveryBitFlipped(t *testing.T) {
-	for _, name := range []string{"v1.json", "v1-full.json"} {
+	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json"} {
 		b := golden(t, name)
 		for i := range b {
 			for bit := range 8 {

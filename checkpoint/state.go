@@ -41,7 +41,8 @@ type State struct {
 	LastGTID string `json:"last_gtid,omitempty"`
 
 	// CommittedAt is the commit time of the newest settled transaction, by
-	// the source's clock; zero before the first.
+	// the source's clock; zero, and null in the file, while it is unknown:
+	// before the first, and behind a resume.
 	CommittedAt time.Time `json:"committed_at"`
 
 	// Partial is nil unless a transaction is settled in part.

@@ -62,5 +62,5 @@ func (c *Config) setDefaults() {
 		c.DrainTimeout = 15 * time.Second
 	}
 	c.Broker.Window = c.Window
-	c.Source.Logger, c.Broker.Logger = c.Logger, c.Logger
+	c.Broker.Logger = c.Logger
 }

@@ -54,6 +54,7 @@ var exits = []struct {
 	{binlog.ErrDiverged, ExitUnfit},
 	{binlog.ErrPlace, ExitUnfit},
 	{binlog.ErrChanged, ExitUnfit},
+	{binlog.ErrSpool, ExitUnfit},
 	{schema.ErrTable, ExitUnfit},
 	{exchange.ErrAuth, ExitUnfit},
 	{exchange.ErrTLS, ExitUnfit},

@@ -39,6 +39,7 @@ func TestExitCode(t *testing.T) {
 		{binlog.ErrDiverged, 78},
 		{binlog.ErrPlace, 78},
 		{binlog.ErrChanged, 78},
+		{binlog.ErrSpool, 78},
 		{schema.ErrTable, 78},
 		{exchange.ErrAuth, 78},
 		{exchange.ErrTLS, 78},

@@ -16,7 +16,7 @@ type ledger struct {
 	state    checkpoint.State // GTIDSet apart, which is position's text
 	position *binlog.GTIDSet
 	last     binlog.GTID  // the newest settled transaction; zero: none yet
-	newest   time.Time    // commit time of the newest settled transaction, or creation time in a backfill
+	newest   time.Time    // commit time of the newest settled transaction, or creation time in a backfill; before that, of the first admitted
 	place    binlog.Place // just behind it
 
 	queue    []*item            // admitted and not yet passed by the state
@@ -61,6 +61,9 @@ func (l *ledger) admit(tx *binlog.Tx, i int) *item {
 		return nil
 	}
 	l.sequence++
+	if l.newest.IsZero() { // nothing is settled yet: the lag is that of what waits
+		l.newest = tx.CommittedAt
+	}
 	it := &item{event: tx.Events[i], tx: tx, ordinal: l.ordinal}
 	it.event.Sequence = l.sequence
 	l.queue = append(l.queue, it)

@@ -296,3 +296,15 @@ func TestLedgerRefusesBadSet(t *testing.T) {
 		t.Error("a set that is none was accepted")
 	}
 }
+
+// TestLedgerNothingSettled: before the first settled transaction the lag is
+// that of what waits, and the checkpoint says nothing of it. It was 0 for as
+// long as the broker refused everything.
+func TestLedgerNothingSettled(t *testing.T) {
+	l := mustLedger(t, checkpoint.State{Flavor: "mysql", Table: "shop.outbox"})
+	admitAll(l, whole(1, "a"))
+	admitAll(l, whole(2, "b"))
+	if want := began.Add(time.Second); !l.newest.Equal(want) || !l.snapshot().CommittedAt.IsZero() {
+		t.Errorf("newest is %v, want %v; committed_at is %v, want none", l.newest, want, l.snapshot().CommittedAt)
+	}
+}

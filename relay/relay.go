@@ -1,9 +1,12 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"path/filepath"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -15,8 +18,16 @@ import (
 	"github.com/outboxrelay/relay/schema"
 )
 
-// measureInterval is the time between two looks at the server's log files.
-const measureInterval = 5 * time.Second
+const (
+	// measureInterval is the time between two looks at the server's log files.
+	measureInterval = 5 * time.Second
+	// lastAttempt is the least time to connect that an attempt gets when
+	// --give-up-after is nearly over.
+	lastAttempt = time.Second
+)
+
+// errNoTime: --give-up-after was over while an attempt went on.
+var errNoTime = errors.New("relay: no time is left to connect")
 
 // Relay carries an outbox to the broker.
 type Relay struct {
@@ -27,6 +38,7 @@ type Relay struct {
 	// condemned are events by id that the broker closed the channel on: they
 	// are parked when they come again.
 	condemned map[string]*schema.BadEventError
+	followed  time.Time // when the session had connected both sides; zero: not yet
 }
 
 // Run relays until ctx ends, then settles what is in flight, saves the
@@ -44,6 +56,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return unfit(err)
 	}
 	defer file.Close()
+	cfg.Source.Spool = filepath.Dir(file.Path())
 	return run(ctx, cfg, file)
 }
 
@@ -86,9 +99,13 @@ func (r *Relay) retry(ctx context.Context) error {
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 15*time.Second
 	var since time.Time // of the trouble; zero: none
+	limit := cmp.Or(r.cfg.GiveUpAfter, math.MaxInt64)
+	left := limit
 	for {
 		before, _ := r.file.State()
-		err := r.session(ctx)
+		began := time.Now()
+		r.followed = time.Time{}
+		err := r.session(ctx, max(left, lastAttempt))
 		if err == nil || (ctx.Err() != nil && lasting(err) == 0) {
 			r.log.Info().Msg("stopped")
 			return nil
@@ -101,14 +118,17 @@ func (r *Relay) retry(ctx context.Context) error {
 		}
 		after, _ := r.file.State()
 		moved := after.GTIDSet != before.GTIDSet || after.Sequence != before.Sequence
-		if since.IsZero() || moved { // it had relayed: this is a new trouble
-			since = time.Now()
+		steady := !r.followed.IsZero() && time.Since(r.followed) > min(limit, waits.MaxInterval) // if idle
+		if since.IsZero() || moved || steady {                                                   // this is a new trouble
+			if since = began; !r.followed.IsZero() {
+				since = time.Now()
+			}
 			waits.Reset()
 		}
-		if limit := r.cfg.GiveUpAfter; limit > 0 && time.Since(since) > limit {
+		if left = limit - time.Since(since); left <= 0 {
 			return fmt.Errorf("%w after %s: %w", ErrUnavailable, limit, err)
 		}
-		wait := waits.NextBackOff()
+		wait := min(waits.NextBackOff(), left)
 		r.board.failed(err)
 		r.log.Warn().Err(err).Str("wait", wait.Round(time.Millisecond).String()).Msg("session ended, another one begins after a wait")
 		select {
@@ -153,8 +173,16 @@ func (r *Relay) wayOut(err error) error {
 	return fmt.Errorf("%w; to go on behind its transaction, when its rows are dealt with: relay resume --from-gtid '%s' --yes", err, behind.Union(one))
 }
 
-// session connects both sides and relays once.
-func (r *Relay) session(ctx context.Context) error {
+// session connects both sides, within the limit, and relays once.
+func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx) // not a deadline: what is open goes on to use it
+	connecting := time.AfterFunc(limit, func() { cancel(errNoTime) })
+	defer func() {
+		if connecting.Stop(); context.Cause(ctx) == errNoTime {
+			err = fmt.Errorf("%w: %w", errNoTime, err)
+		}
+		cancel(nil)
+	}()
 	server, table, err := r.connect(ctx)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
@@ -174,6 +202,10 @@ func (r *Relay) session(ctx context.Context) error {
 		return err
 	}
 	defer source.Close()
+	if !connecting.Stop() {
+		return errors.New("relay: it was just connected")
+	}
+	r.followed = time.Now()
 	r.board.connected(true, true)
 	r.log.Info().Str("table", table.String()).Str("layout", string(table.Layout)).Str("server", server.UUID).
 		Str("position", ledger.state.GTIDSet).Int64("sequence", ledger.sequence).Bool("backfill", ledger.state.Backfill != nil).

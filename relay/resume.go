@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +55,7 @@ func Resume(ctx context.Context, cfg Config, order Override, out io.Writer) erro
 		return unfit(err)
 	}
 	defer file.Close()
+	cfg.Source.Spool = filepath.Dir(file.Path())
 	if err := override(ctx, cfg, file, find, order, out); err != nil || order.DryRun {
 		return err
 	}

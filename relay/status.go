@@ -25,15 +25,18 @@ type Report struct {
 
 // SourceReport is how the checkpoint stands to the server's history.
 type SourceReport struct {
-	Address         string  `json:"address"`
-	Flavor          string  `json:"flavor"` // mysql or mariadb
-	Error           string  `json:"error,omitempty"`
-	Executed        string  `json:"gtid_executed,omitempty"`
-	Behind          int64   `json:"transactions_behind"` // executed and not covered by the checkpoint
-	Missing         string  `json:"behind,omitempty"`    // which
-	LagSeconds      float64 `json:"lag_seconds"`         // now minus committed_at; 0 when nothing is behind
-	RunwaySeconds   float64 `json:"runway_seconds"`      // until the server may purge the place; -1: never
-	PositionProblem string  `json:"position_problem,omitempty"`
+	Address  string `json:"address"`
+	Flavor   string `json:"flavor"` // mysql or mariadb
+	Error    string `json:"error,omitempty"`
+	Executed string `json:"gtid_executed,omitempty"`
+	Behind   int64  `json:"transactions_behind"` // executed and not covered by the checkpoint
+	Missing  string `json:"behind,omitempty"`    // which
+	// LagSeconds is now minus committed_at, and 0 when nothing is behind.
+	// RunwaySeconds is the time until the server may purge the place; -1: never.
+	// Both are absent while they are unknown: behind, with no committed_at.
+	LagSeconds      *float64 `json:"lag_seconds,omitempty"`
+	RunwaySeconds   *float64 `json:"runway_seconds,omitempty"`
+	PositionProblem string   `json:"position_problem,omitempty"`
 }
 
 // BrokerReport is what the broker holds.
@@ -125,23 +128,35 @@ func (r *Report) askSource(ctx context.Context, cfg binlog.Config, position *bin
 	if err != nil {
 		return err
 	}
-	r.Source.Behind, r.Source.Missing = behind.Count(), behind.String()
-	if !behind.IsEmpty() && !r.State.CommittedAt.IsZero() {
-		r.Source.LagSeconds = time.Since(r.State.CommittedAt).Seconds()
-	}
 	retention, err := server.Retention(ctx)
 	if err != nil {
 		return err
 	}
-	if r.Source.RunwaySeconds = -1; retention > 0 {
-		r.Source.RunwaySeconds = retention.Seconds() - r.Source.LagSeconds
-	}
+	r.Source.place(behind, r.State.CommittedAt, retention)
 	err = server.CheckPosition(ctx, position)
 	if errors.Is(err, binlog.ErrPurged) || errors.Is(err, binlog.ErrDiverged) {
 		r.Source.PositionProblem = err.Error()
 		return nil
 	}
 	return err
+}
+
+// place notes how far behind the checkpoint is. A retention of 0 is for ever.
+func (s *SourceReport) place(behind *binlog.GTIDSet, committedAt time.Time, retention time.Duration) {
+	s.Behind, s.Missing = behind.Count(), behind.String()
+	known, lag, runway := true, 0.0, -1.0
+	if !behind.IsEmpty() {
+		known, lag = !committedAt.IsZero(), since(committedAt).Seconds()
+	}
+	if retention > 0 {
+		runway = max(0, retention.Seconds()-lag)
+	}
+	if known {
+		s.LagSeconds = &lag
+	}
+	if known || retention == 0 {
+		s.RunwaySeconds = &runway
+	}
 }
 
 func (r *Report) askBroker(ctx context.Context, cfg exchange.Config) error {
@@ -185,11 +200,18 @@ func (r *Report) print(out io.Writer) {
 		line("source", "%s at %s, executed %s", binlog.Flavor(r.Source.Flavor).Product(), r.Source.Address, r.Source.Executed)
 	}
 	if r.State != nil && r.Source.Error == "" {
-		line("behind", "%d transactions, %.1f s", r.Source.Behind, r.Source.LagSeconds)
-		if r.Source.RunwaySeconds < 0 {
-			line("runway", "the server keeps its log for ever")
+		if lag := r.Source.LagSeconds; lag != nil {
+			line("behind", "%d transactions, %.1f s", r.Source.Behind, *lag)
 		} else {
-			line("runway", "%s until the server may purge the place", time.Duration(r.Source.RunwaySeconds*float64(time.Second)).Round(time.Second))
+			line("behind", "%d transactions, for an unknown time: none was settled yet", r.Source.Behind)
+		}
+		switch runway := r.Source.RunwaySeconds; {
+		case runway == nil:
+			line("runway", "unknown")
+		case *runway < 0:
+			line("runway", "the server keeps its log for ever")
+		default:
+			line("runway", "%s until the server may purge the place", time.Duration(*runway*float64(time.Second)).Round(time.Second))
 		}
 	}
 	if r.Broker.Error != "" {

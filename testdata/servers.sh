@@ -18,6 +18,8 @@
 # is in DIR/pid. SIGTERM to this script stops it cleanly; the script ends when the server ends.
 # Without Docker, where a mount namespace is permitted, the script becomes the server: one process.
 #
+# A MySQL server with --binlog-encryption=ON among its options gets a keyring in a file beside its data.
+#
 # Every step can be killed at any moment: what takes time is built beside its name and then renamed.
 set -euo pipefail
 
@@ -265,14 +267,34 @@ furnish() {
   mv "$1/data.new" "$1/data"
 }
 
+# keyring DIR DATA: DIR/bin gets what makes a server load a keyring: a manifest, whose place is beside
+# the server's binary, and the keyring's settings, whose place is beside its library. DATA is the
+# server's own name for its data directory.
+keyring() {
+  mkdir -p "$1/bin"
+  echo '{"components": "file://component_keyring_file"}' >"$1/bin/mysqld.my"
+  echo "{\"path\": \"$2/keyring\", \"read_only\": false}" >"$1/bin/component_keyring_file.cnf"
+}
+
 mysqld() { # DIR PORT OPTIONS...
   claim "$@"
-  local dir=$1 port=$2
+  local dir=$1 port=$2 binary=mysqld encrypted=
   shift 2
-  if engine; then dockerise "$dir" "$port" mysql mysqld "${mysqld_options[@]}" "$@"; fi
+  [[ " $* " != *' --binlog-encryption=ON '* ]] || encrypted=yes
+  if engine; then
+    rm -f "$dir/bin/mysqld.my"
+    [[ ! $encrypted ]] || keyring "$dir" /var/lib/mysql
+    dockerise "$dir" "$port" mysql mysqld "${mysqld_options[@]}" "$@"
+  fi
   ready_root
+  if [[ $encrypted ]]; then # both places are the other servers' too: so the binary and the library are copied
+    keyring "$dir" /srv/data
+    cp -L --reflink=auto "$root/usr/sbin/mysqld" "$root/usr/lib/mysql/plugin/component_keyring_file.so" "$dir/bin/"
+    binary=/srv/bin/mysqld
+    set -- --basedir=/usr --plugin-dir=/srv/bin "$@"
+  fi
   furnish "$dir" "$dev/template"
-  become "$root" "$dir" mysql mysqld --no-defaults --datadir=/srv/data --tmpdir=/srv/tmp \
+  become "$root" "$dir" mysql "$binary" --no-defaults --datadir=/srv/data --tmpdir=/srv/tmp \
     --socket=/srv/tmp/mysql.sock --pid-file=/srv/tmp/mysql.pid \
     "${mysqld_options[@]}" --bind-address=127.0.0.1 --port="$port" "$@"
 }
@@ -345,15 +367,19 @@ compose() {
 
 # dockerise DIR PORT SERVICE CMD...: the image of a compose service as a foreground server; never returns.
 dockerise() {
-  local dir=$1 port=$2 service=$3 name=relay-$3-$2 inner volume pid=0 child status=0
+  local dir=$1 port=$2 service=$3 name=relay-$3-$2 inner volume pid=0 child status=0 files=()
   shift 3
   case $service in
     mysql | mariadb) inner=3306 volume=/var/lib/mysql ;;
     rabbitmq) inner=5672 volume=/var/lib/rabbitmq ;;
   esac
+  if [[ -e $dir/bin/mysqld.my ]]; then # see keyring
+    files=(-v "$dir/bin/mysqld.my:/usr/sbin/mysqld.my:ro"
+      -v "$dir/bin/component_keyring_file.cnf:/usr/lib64/mysql/plugin/component_keyring_file.cnf:ro")
+  fi
   echo "$name" >"$dir/container"
   docker rm -f "$name" &>/dev/null || true
-  docker run --rm --name "$name" --hostname "$service" -p "127.0.0.1:$port:$inner" -v "$dir/data:$volume" \
+  docker run --rm --name "$name" --hostname "$service" -p "127.0.0.1:$port:$inner" -v "$dir/data:$volume" "${files[@]}" \
     -e MYSQL_ROOT_PASSWORD="$password" -e MYSQL_ROOT_HOST=% -e MARIADB_ROOT_PASSWORD="$password" -e RABBITMQ_ENABLED_PLUGINS=rabbitmq_consistent_hash_exchange \
     "$(sed -n "s/^ *image: *\($service:.*\)/\1/p" "$top/testdata/compose.yaml")" "$@" &
   child=$!

@@ -1,5 +1,3 @@
-//go:build faults
-
 package cli_test
 
 import (

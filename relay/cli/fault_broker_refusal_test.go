@@ -1,5 +1,3 @@
-//go:build faults
-
 package cli_test
 
 import (
@@ -160,5 +158,7 @@ func TestExchangeDeclaredAgain(t *testing.T) {
 		f.ready()
 	}
 	stop()
-	f.judge(toll{cuts: times, warnings: 2 * times})
+	// The broker looks for the exchange, and then for its ring of queues: an
+	// event between the two, when both go, comes back as unroutable.
+	f.judge(toll{cuts: times, mayReturn: true, warnings: 2 * times})
 }

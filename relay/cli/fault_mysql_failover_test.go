@@ -1,5 +1,3 @@
-//go:build faults
-
 package cli_test
 
 import (
@@ -22,8 +20,9 @@ func newPair(t *testing.T) *pair {
 	p := &pair{source: newMysqld(t), replica: newMysqld(t, "--server-id=2")}
 	p.ofReplica = &rig{t: t, root: p.replica.root(), db: relaytest.DB(t, p.replica.root())}
 	// The root accounts that each made when it was set up are the same.
+	host, port := p.source.peer()
 	p.ofReplica.exec("RESET BINARY LOGS AND GTIDS",
-		fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=%d, SOURCE_USER='root', SOURCE_PASSWORD='relay', SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1, SOURCE_CONNECT_RETRY=1", p.source.port),
+		fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%d, SOURCE_USER='root', SOURCE_PASSWORD='relay', SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1, SOURCE_CONNECT_RETRY=1", host, port),
 		"START REPLICA")
 	return p
 }
@@ -111,7 +110,7 @@ func (p *pair) failoverWithLoss(t *testing.T) {
 }
 
 // failoverWithoutLoss: under load the address is moved, and the old server is
-// stopped. The relay goes on, and so does the sequence.
+// gone. The relay goes on, and so does the sequence.
 func (p *pair) failoverWithoutLoss(t *testing.T) {
 	moved, root := p.address(t)
 	r := rigOn(t, databaseOn(t, root), schema.SQL).begun()
@@ -131,7 +130,7 @@ func (p *pair) failoverWithoutLoss(t *testing.T) {
 	p.ofReplica.exec("STOP REPLICA", "RESET REPLICA ALL")
 	moved.Retarget(p.replica.addr())
 	moved.Cut()
-	p.source.terminate()
+	p.source.kill()
 	l.grown(d, 150)
 	last := l.end(t)
 	d.settled()

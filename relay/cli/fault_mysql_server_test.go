@@ -1,10 +1,10 @@
-//go:build faults
-
 package cli_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -25,7 +25,7 @@ type mysqld struct {
 	dir     string // the server's, with its data
 	port    int
 	options []string
-	binary  string        // in the server's own view of the files; empty: that of the packages
+	process *os.Process   // of servers.sh, which the server ends with
 	exited  chan struct{} // closed when it has ended
 }
 
@@ -41,7 +41,7 @@ func newMysqld(t testing.TB, options ...string) *mysqld {
 		}
 	}
 	m.start()
-	t.Cleanup(m.terminate)
+	t.Cleanup(m.kill) // nobody needs its data
 	return m
 }
 
@@ -59,17 +59,12 @@ func (m *mysqld) start() {
 	}
 	var output bytes.Buffer
 	cmd := exec.Command(script, append([]string{"mysqld", m.dir, strconv.Itoa(m.port)}, m.options...)...)
-	if m.binary != "" { // as the script does it, on data that are there already
-		cmd = exec.Command("unshare", append([]string{"--mount", script, "enter", filepath.Join(filepath.Dir(script), "../.dev/mnt"), m.dir,
-			"mysql", m.binary, "--no-defaults", "--basedir=/usr", "--datadir=/srv/data", "--tmpdir=/srv/tmp", "--socket=/srv/tmp/mysql.sock", "--pid-file=/srv/tmp/mysql.pid",
-			"--log-bin=binlog", "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=OFF", "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", m.port)}, m.options...)...)
-	}
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}
 	exited := make(chan struct{})
-	m.exited = exited
+	m.process, m.exited = cmd.Process, exited
 	go func() {
 		defer close(exited)
 		_ = cmd.Wait() // that it has ended is all
@@ -86,28 +81,51 @@ func (m *mysqld) start() {
 }
 
 // terminate stops the server cleanly.
-func (m *mysqld) terminate() { m.end(syscall.SIGTERM) }
+func (m *mysqld) terminate() {
+	m.t.Helper()
+	if err := m.process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		m.t.Error(err)
+	}
+	<-m.exited
+}
 
 // kill ends the server as a power cut would.
-func (m *mysqld) kill() { m.end(syscall.SIGKILL) }
-
-func (m *mysqld) end(signal syscall.Signal) {
+func (m *mysqld) kill() {
 	m.t.Helper()
 	select {
 	case <-m.exited:
 		return
 	default:
 	}
-	text, err := os.ReadFile(filepath.Join(m.dir, "pid"))
-	if err != nil {
-		m.t.Fatal(err)
+	kill := exec.Command("docker", "kill", m.container())
+	if m.container() == "" {
+		kill = exec.Command("kill", "-KILL", strings.TrimSpace(string(mustRead(m.t, filepath.Join(m.dir, "pid")))))
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	if err := syscall.Kill(pid, signal); err != nil {
-		m.t.Error(err)
+	if output, err := kill.CombinedOutput(); err != nil {
+		m.t.Errorf("%v: %s", err, output)
 	}
 	<-m.exited
+}
+
+// container is the name of the server's; empty where there is no Docker.
+func (m *mysqld) container() string {
+	m.t.Helper()
+	name, err := os.ReadFile(filepath.Join(m.dir, "container"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(name))
+}
+
+// peer is where another server of the same kind reaches this one.
+func (m *mysqld) peer() (host string, port int) {
+	m.t.Helper()
+	if m.container() == "" {
+		return "127.0.0.1", m.port
+	}
+	address, err := exec.Command("docker", "inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", m.container()).Output()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(address)), 3306
 }

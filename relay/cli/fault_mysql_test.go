@@ -1,5 +1,3 @@
-//go:build faults
-
 package cli_test
 
 import (
@@ -127,6 +125,12 @@ func (l *load) end(t testing.TB) int {
 // payload of about so many bytes, of which 16 cannot be compressed.
 func (r *rig) bulk(first, last, bytes int, settings ...string) {
 	r.t.Helper()
+	r.bulkOf(first, last, fmt.Sprintf("RPAD(LEFT(SHA2(n, 256), 32), %d, '-')", bytes), settings...)
+}
+
+// bulkOf is bulk with a note by an expression of the row's number n.
+func (r *rig) bulkOf(first, last int, note string, settings ...string) {
+	r.t.Helper()
 	conn, err := r.db.Conn(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
@@ -135,8 +139,8 @@ func (r *rig) bulk(first, last, bytes int, settings ...string) {
 	for _, statement := range append(append([]string{"SET SESSION cte_max_recursion_depth = 100000000"}, settings...), fmt.Sprintf(`
 		INSERT INTO outbox (id, aggregate_id, topic, payload, created_at)
 		WITH RECURSIVE counter (n) AS (SELECT %d UNION ALL SELECT n + 1 FROM counter WHERE n < %d)
-		SELECT UNHEX(LPAD(HEX(n), 32, '0')), n %% 100, 'order.placed', JSON_OBJECT('order', n, 'note', RPAD(LEFT(SHA2(n, 256), 32), %d, '-')), UTC_TIMESTAMP(6) FROM counter`,
-		first, last, bytes)) {
+		SELECT UNHEX(LPAD(HEX(n), 32, '0')), n %% 100, 'order.placed', JSON_OBJECT('order', n, 'note', %s), UTC_TIMESTAMP(6) FROM counter`,
+		first, last, note)) {
 		if _, err := conn.ExecContext(r.t.Context(), statement); err != nil {
 			r.t.Fatalf("%.80s: %v", statement, err)
 		}
@@ -160,6 +164,13 @@ func (r *rig) dump() (thread int, state string) {
 	return thread, state
 }
 
+// dumps is how many such threads there are. A session that begins has two for a
+// moment.
+func (r *rig) dumps() string {
+	r.t.Helper()
+	return r.text("SELECT COUNT(*) FROM performance_schema.processlist WHERE user = ? AND command = 'Binlog Dump GTID'", r.user)
+}
+
 // ended counts the sessions that ended with an error, as the log tells.
 func (d *daemon) ended() int { return strings.Count(d.text(), `"message":"session ended`) }
 
@@ -172,13 +183,16 @@ func seeded(t *testing.T) *rand.Rand {
 }
 
 // TestFaultMySQLRestart: the server is restarted under load, cleanly and by
-// SIGKILL. With a relay that begins again from where it was in memory, and not
-// at the checkpoint, or that takes the end of the stream for the end of the
-// log, events are lost or the relay ends.
+// SIGKILL. Seen to fail with the end of the stream taken for the end of the log
+// (retry: the relay ends with 0), with sessions that begin at the server's
+// gtid_executed and not at the checkpoint (begin: events are lost), and with
+// ones that end without settling what is in flight (session.run: it comes
+// twice).
 func TestFaultMySQLRestart(t *testing.T) {
 	t.Parallel()
 	server := newMysqld(t)
 	r := rigOn(t, databaseOn(t, server.root()), schema.SQL).begun()
+	broker := r.toBroker()
 	d := r.start("--partitions", "1")
 	l := r.underLoad(1)
 	for _, how := range []string{"clean", "SIGKILL"} {
@@ -186,12 +200,16 @@ func TestFaultMySQLRestart(t *testing.T) {
 		ended := d.ended()
 		if how == "clean" {
 			server.terminate()
-		} else {
+		} else { // with events in flight
+			broker.Stall(relaytest.Down)
+			l.grown(d, 60)
 			server.kill()
+			broker.Flow(relaytest.Down)
 		}
 		d.until("the relay has noticed", func() bool { return d.ended() > ended })
 		server.start()
 		l.grown(d, 150)
+		d.settled() // it follows again
 	}
 	last := l.end(t)
 	d.settled()
@@ -230,9 +248,10 @@ func TestFaultMySQLDumpKilled(t *testing.T) {
 }
 
 // TestFaultMySQLSameServerID: two relays follow one server under one id, each
-// with a checkpoint and an exchange of its own. Both deliver everything. On a
-// server that lets only one such replica live, the two would cut each other
-// off for ever, and this would not end.
+// with a checkpoint and an exchange of its own. Both deliver everything, and
+// neither is disturbed. Seen to fail with a replica UUID that is not a fresh one
+// for each dump (beginDump): the server ends the older dump with 1236, and the
+// two cut each other off for ever.
 func TestFaultMySQLSameServerID(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -244,9 +263,9 @@ func TestFaultMySQLSameServerID(t *testing.T) {
 	const id = "2864434397"
 	d, e := r.start("--partitions", "1", "--server-id", id), other.start("--partitions", "1", "--server-id", id)
 	l := r.underLoad(1)
-	for _, each := range []*daemon{d, e} {
-		l.grown(each, 90)
-		each.until("a replica has its id", func() bool { thread, _ := r.dump(); return thread != 0 })
+	for range 2 {
+		l.grown(d, 90)
+		d.until("the server has both as replicas", func() bool { return r.dumps() == "2" })
 	}
 	last := l.end(t)
 	for _, each := range []*daemon{d, e} {

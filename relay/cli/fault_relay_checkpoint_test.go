@@ -1,5 +1,3 @@
-//go:build faults
-
 package cli_test
 
 import (
@@ -39,7 +37,8 @@ func line(t testing.TB, text []byte, field string) string {
 
 // TestFaultRelayCheckpoint: files that the relay must not go on from, those of
 // TestUnfitCheckpoint apart. None is taken for a beginning, and none is
-// changed: a relay that does either loses events, or the only trace of them.
+// changed. Seen to fail with a file of zeros taken for a missing one
+// (File.reload): it is written over, and the events come twice.
 func TestFaultRelayCheckpoint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).begun()

@@ -1,5 +1,3 @@
-//go:build faults
-
 package cli_test
 
 import (
@@ -24,9 +22,9 @@ func (d *daemon) killed() {
 }
 
 // TestFaultRelayKilledUnconfirmed: events went to the broker, and nothing has
-// come back, when the relay is killed. With a position that moves when an
-// event is published, they would not come again; here they must, since nobody
-// can know that the broker has them.
+// come back, when the relay is killed. They must come again, since nobody can
+// know that the broker has them. Seen to fail with a position that moves when an
+// event is published (session.publish): none of the ten comes again.
 func TestFaultRelayKilledUnconfirmed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).begun()
@@ -63,9 +61,9 @@ func TestFaultRelayKilledUnconfirmed(t *testing.T) {
 
 // TestFaultRelayKilledUnsaved: the broker's confirm has arrived, and the
 // checkpoint does not say so yet, when the relay is killed. It is killed at
-// the ack's frame again and again, until that was so three times; a relay that
-// saves what it has not been told, or numbers events anew, is found out by the
-// duplicates' numbers.
+// the ack's frame again and again, until that was so three times. Seen to fail
+// with events numbered anew by each process (newLedger), and with a position
+// that is settled and saved at publish: no kill is between the two.
 func TestFaultRelayKilledUnsaved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).begun()
@@ -171,7 +169,7 @@ type look struct {
 // would come again.
 func TestFaultRelayKilledInLargeTransaction(t *testing.T) {
 	t.Parallel()
-	const rows, window, kills = 50_000, 500, 3
+	const rows, window, kills = 30_000, 500, 3
 	r := newRig(t).begun()
 	r.backlog(1, rows)
 	address := freeAddress(t)

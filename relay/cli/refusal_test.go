@@ -82,7 +82,9 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// TestUnfitCheckpoint: the file that is there, or its place, cannot serve.
+// TestUnfitCheckpoint: the file that is there, or its place, cannot serve. Seen
+// to fail with an empty file taken for a missing one (File.reload): the relay
+// begins.
 func TestUnfitCheckpoint(t *testing.T) {
 	t.Parallel()
 	r := newRig(t).begun()

@@ -166,5 +166,5 @@ func refuse(of func(*soak) *Proxy) strike {
 
 // ends ends a server by a signal and starts it again.
 func ends(of func(*soak) *server, signal syscall.Signal) strike {
-	return func(s *soak, ctx context.Context, _ *rand.Rand) error { return of(s).again(ctx, signal) }
+	return func(s *soak, ctx context.Context, _ *rand.Rand) error { return of(s).again(ctx, signal, func() {}) }
 }

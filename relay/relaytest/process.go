@@ -139,8 +139,11 @@ func (p *Process) signal(s syscall.Signal) error {
 }
 
 // Tail returns the end of what the relay wrote, about 2 KB.
-func (p *Process) Tail() string {
-	file, err := os.Open(p.stderr)
+func (p *Process) Tail() string { return tail(p.stderr) }
+
+// tail returns the end of a log, about 2 KB, or nothing.
+func tail(path string) string {
+	file, err := os.Open(path)
 	if err != nil {
 		return ""
 	}

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 const (
@@ -119,14 +118,12 @@ func (s *soak) serve(ctx context.Context) error {
 	var err error
 	// The servers are killed, the machine is not: what the system has been given
 	// survives, and the disk is left in peace.
-	if s.mysqld, err = newServer("mysqld", filepath.Join(s.dir, "mysqld"), "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--log-error-verbosity=3"); err != nil {
+	if s.mysqld, err = newServer(kindMySQL, filepath.Join(s.dir, "mysqld"), "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=2", "--log-error-verbosity=3"); err != nil {
 		return err
 	}
-	if s.rabbit, err = newServer("rabbitmq", filepath.Join(s.dir, "rabbitmq")); err != nil {
+	if s.rabbit, err = newServer(kindBroker, filepath.Join(s.dir, "rabbitmq")); err != nil {
 		return err
 	}
-	s.mysqld.ping = func() error { return execOn(ctx, s.dsn(s.mysqld.addr()), "DO 1") }
-	s.rabbit.ping = func() error { return onBroker(s.url(s.rabbit.addr()), func(*amqp.Channel) error { return nil }) }
 	for i, server := range []*server{s.mysqld, s.rabbit} {
 		if s.links[i], err = StartProxy(server.addr()); err != nil {
 			return err
@@ -138,14 +135,11 @@ func (s *soak) serve(ctx context.Context) error {
 	return errors.Join(<-failures, <-failures)
 }
 
-func (s *soak) dsn(addr string) string { return "root:relay@tcp(" + addr + ")/" }
-func (s *soak) url(addr string) string { return "amqp://guest:guest@" + addr + "/" }
-
 // play is the whole job, from the first row to the verdict.
 func (s *soak) play(ctx context.Context, fail context.CancelCauseFunc, out io.Writer) (Verdict, error) {
 	stage, err := newStage(ctx, DemoConfig{
 		Relay: s.config.Relay, Seed: s.config.Seed, Duration: s.config.Duration, Rate: s.config.Rate, Dir: s.dir,
-		MySQL: s.dsn(s.mysqld.addr()), Broker: s.url(s.rabbit.addr()), XA: true, Backlog: 1, Partitions: 4,
+		MySQL: s.mysqld.url(), Broker: s.rabbit.url(), XA: true, Backlog: 1, Partitions: 4,
 	}, fail)
 	s.demo = &demo{stage: stage, screen: newScreen(out), begun: time.Now(), act: s.rounds, news: s.news}
 	if err != nil {
@@ -174,7 +168,7 @@ func (s *soak) route() error {
 		return err
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	s.relayDSN, s.relayURL = cfg.FormatDSN(), s.url(s.brokerLink().Addr())
+	s.relayDSN, s.relayURL = cfg.FormatDSN(), urlAt(kindBroker, s.brokerLink().Addr())
 	s.options = []string{"--listen=" + address, fmt.Sprintf("--window=%d", soakWindow), "--drain-timeout=5s"}
 	s.monitor = newMonitor(address)
 	return nil
