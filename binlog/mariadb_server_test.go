@@ -49,7 +49,7 @@ func testDomains(r *rig) {
 // testOldTimes: a table whose times are in the older form is read, but for
 // fractions, whose size is not in the log.
 func testOldTimes(r *rig) {
-	const columns = " (id INT PRIMARY KEY, aggregate_id INT, topic TEXT, payload TEXT, created_at %s, d DATE, t TIME, z TIMESTAMP NULL)"
+	const columns = " (id INT PRIMARY KEY, aggregate_id INT, topic TEXT, payload TEXT, created_at %s, d DATE, t TIME, z TIMESTAMP NULL) DEFAULT CHARSET=utf8mb4"
 	r.exec("SET GLOBAL mysql56_temporal_format = OFF")
 	for i, typ := range []string{"DATETIME", "TIMESTAMP", "DATETIME(6)"} {
 		r.exec(fmt.Sprintf("CREATE TABLE old%d"+columns, i, typ))
