@@ -84,7 +84,7 @@ func newRigOn(tb testing.TB, dsn, create string) *rig {
 		tb.Fatal(err)
 	} else if cfg.DBName == "" {
 		name := relaytest.Name(tb)
-		r.exec("CREATE DATABASE " + name)
+		r.exec("CREATE DATABASE " + name + " CHARACTER SET utf8mb4")
 		r.dsn += name
 		r.db = relaytest.DB(tb, r.dsn)
 	}

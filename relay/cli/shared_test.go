@@ -149,7 +149,7 @@ func databaseOn(t testing.TB, server string) string {
 	t.Helper()
 	cfg := mustDSN(t, server)
 	cfg.DBName = relaytest.Name(t)
-	if _, err := relaytest.DB(t, server).Exec("CREATE DATABASE " + cfg.DBName); err != nil {
+	if _, err := relaytest.DB(t, server).Exec("CREATE DATABASE " + cfg.DBName + " CHARACTER SET utf8mb4"); err != nil {
 		t.Fatal(err)
 	}
 	return cfg.FormatDSN()
