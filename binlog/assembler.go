@@ -38,6 +38,7 @@ type assembler struct {
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
+	way  string // how to go on without a transaction that cannot be relayed
 
 	place    Place
 	checksum bool
@@ -80,6 +81,7 @@ func memory(e *schema.Event) int { return len(e.Payload) + eventBytes }
 
 func newAssembler(table *schema.Table) *assembler {
 	return &assembler{
+		way:      "to go on behind it, once its outbox rows are dealt with: relay resume --from-gtid with that GTID added to the checkpoint's set (relay status prints it)",
 		decoder:  decoder{table: table},
 		mentions: mentions(table.Name),
 		tables:   map[uint64]*image{},
@@ -422,6 +424,6 @@ func (a *assembler) unreadable(format string, args ...any) error {
 	if a.group != nil {
 		gtid = a.group.tx.GTID.String()
 	}
-	return fmt.Errorf("%w: transaction %s in %s before %d: %s; to go on behind it, once its outbox rows are dealt with: relay resume --from-gtid with that GTID added to the checkpoint's set (relay status prints it)",
-		ErrUnreadable, gtid, a.place.File, a.place.Offset, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: transaction %s in %s before %d: %s; %s",
+		ErrUnreadable, gtid, a.place.File, a.place.Offset, fmt.Sprintf(format, args...), a.way)
 }

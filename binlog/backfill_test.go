@@ -55,12 +55,18 @@ var bothTables = []struct {
 	{"generated and invisible columns", "CREATE TABLE outbox (g INT AS (aggregate_id + 1) STORED, v INT AS (aggregate_id + 2) VIRTUAL, id INT PRIMARY KEY, aggregate_id MEDIUMINT, topic VARCHAR(9), payload JSON, secret INT DEFAULT 3 INVISIBLE, created_at DATETIME, KEY ((aggregate_id * 2)))", []string{
 		"(DEFAULT, DEFAULT, -2147483648, 8388607, 'a', '[]', '2024-01-01')", "(DEFAULT, DEFAULT, 2147483647, -8388608, 'a', '{}', '2024-01-01')",
 	}, "-2147483648 2147483647"},
-	{"debezium", "CREATE TABLE outbox (id CHAR(36) PRIMARY KEY, aggregatetype VARCHAR(255), aggregateid VARCHAR(255), type VARCHAR(255), payload JSON)", []string{
-		"('a', 'order', '1', 'OrderPlaced', '{}')", "('b', 'order', '1', 'OrderPaid', '{\"x\": 1e30}')",
-	}, "a b"},
-	{"eventuate", "CREATE TABLE outbox (id VARCHAR(767) PRIMARY KEY, destination LONGTEXT, headers LONGTEXT, payload LONGTEXT, published SMALLINT DEFAULT 0, message_partition SMALLINT, creation_time BIGINT)", []string{
-		"('b', 'orders', '{\"PARTITION_ID\": \"1\", \"event-type\": \"x\"}', '{}', 0, NULL, 1704164645678)", "('a', 'orders', '{}', '{}', 0, NULL, 1704164645679)",
+	{"debezium", "CREATE TABLE outbox (id CHAR(36) PRIMARY KEY, aggregatetype VARCHAR(255) NOT NULL, aggregateid VARCHAR(255) NOT NULL, type VARCHAR(255) NOT NULL, payload JSON, tracingspancontext VARCHAR(256))", []string{
+		"('a', 'order', '1', 'OrderPlaced', '{}', 'traceparent=00-1-2-01\\n')", "('b', 'order', '1', 'OrderPaid', '{\"x\": 1e30}', NULL)", "('c', 'order', '1', 'OrderGone', NULL, '')",
+	}, "a b c"},
+	{"eventuate", "CREATE TABLE outbox (id VARCHAR(767) PRIMARY KEY, destination LONGTEXT NOT NULL, headers LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci NOT NULL, payload LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci NOT NULL, published SMALLINT DEFAULT 0, message_partition SMALLINT, creation_time BIGINT) CHARSET latin1", []string{
+		"('b', 'ördérs', '{\"PARTITION_ID\": \"1\", \"event-type\": \"x\"}', '{}', 0, NULL, 1704164645678)", "('a', 'orders', '{}', '雪', 0, NULL, 1704164645679)",
 	}, "b a"},
+	{"eventuate with JSON", "CREATE TABLE outbox (id VARCHAR(767) PRIMARY KEY, destination LONGTEXT NOT NULL, headers JSON, payload JSON, published SMALLINT DEFAULT 0, message_partition SMALLINT, creation_time BIGINT)", []string{
+		"('b', 'orders', '{\"PARTITION_ID\": \"1\"}', '{\"b\":1.0}', 0, NULL, 1704164645678)",
+	}, "b"},
+	{"eventuate with ids of the database", "CREATE TABLE outbox (dbid BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, id LONGTEXT, destination LONGTEXT NOT NULL, headers LONGTEXT NOT NULL, payload LONGTEXT NOT NULL, published SMALLINT DEFAULT 0, message_partition SMALLINT, creation_time BIGINT)", []string{
+		"(1704164645679, '', 'orders', '{}', '{}', 0, NULL, 1704164645679)", "(NULL, NULL, 'orders', '{}', '{}', 0, NULL, 1704164645678)",
+	}, "1704164645679 1704164645680"},
 }
 
 func TestBackfillAsStream(t *testing.T) { onEach(t, testBackfillAsStream) }

@@ -23,6 +23,10 @@
 // part of it for a time. LocateFile and LocateTime translate a place in the log
 // and a time to a position, by a walk over the groups of a log file.
 //
+// An Archive is log files on disk; its Playback feeds the same assembler. Where
+// the log names the table's columns, the definition is made of its table maps
+// (definition.go), and no server is needed.
+//
 // The two flavors write nearly the same log. What differs in it is in
 // mariadb_event.go: the group, whose GTID stands for BEGIN, and compression; in
 // mariadb_value.go: UUIDs; and in domains.go: positions. What differs in the
@@ -43,6 +47,7 @@
 //	position ahead of the server                  ErrDiverged
 //	no such place or time in the log              ErrPlace
 //	table altered between log and now             ErrChanged
+//	log files encrypted, foreign, not in a row    ErrFiles
 //	text rows, incident, unknown event, lost XA   ErrUnreadable
 //	a value that makes no event                   *schema.BadEventError
 //	bytes that are not what their type says       ErrDamaged

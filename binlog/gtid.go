@@ -81,6 +81,11 @@ func (s *GTIDSet) Flavor() Flavor {
 	return ""
 }
 
+func emptySet() *GTIDSet {
+	set := mysql.NewMysqlGTIDSet()
+	return &GTIDSet{&set, domains{}}
+}
+
 // Add puts one transaction into the set; of MariaDB also those before it.
 func (s *GTIDSet) Add(g GTID) {
 	if g.sequential() {
@@ -112,6 +117,51 @@ func (s *GTIDSet) Union(other *GTIDSet) *GTIDSet {
 // Contains tells whether every transaction of other is in s.
 func (s *GTIDSet) Contains(other *GTIDSet) bool {
 	return s.set.Contain(other.set) && s.domains.contains(other.domains)
+}
+
+// Has tells whether g is in s.
+func (s *GTIDSet) Has(g GTID) bool {
+	if g.sequential() {
+		return g.Number <= s.domains[g.Domain].last && g.Number > s.domains[g.Domain].after
+	}
+	return (*s.set)[g.Server][mysql.NewTag(g.Tag)].Contain(mysql.IntervalSlice{{Start: g.Number, Stop: g.Number + 1}})
+}
+
+// Minus is the set of the transactions of s that are not in other.
+func (s *GTIDSet) Minus(other *GTIDSet) *GTIDSet {
+	left := mysql.NewMysqlGTIDSet()
+	for server, tags := range *s.set {
+		for tag, intervals := range tags {
+			rest := cutIntervals(intervals, (*other.set)[server][tag])
+			if len(rest) == 0 {
+				continue
+			}
+			if left[server] == nil {
+				left[server] = map[mysql.Tag]mysql.IntervalSlice{}
+			}
+			left[server][tag] = rest
+		}
+	}
+	return &GTIDSet{&left, s.domains.minus(other.domains)}
+}
+
+// cutIntervals are from without away; both are in order and disjoint.
+func cutIntervals(from, away mysql.IntervalSlice) (rest mysql.IntervalSlice) {
+	for _, i := range from {
+		for _, a := range away {
+			if a.Stop <= i.Start || a.Start >= i.Stop {
+				continue
+			}
+			if a.Start > i.Start {
+				rest = append(rest, mysql.Interval{Start: i.Start, Stop: a.Start})
+			}
+			i.Start = a.Stop
+		}
+		if i.Start < i.Stop {
+			rest = append(rest, i)
+		}
+	}
+	return rest
 }
 
 // Clone is a copy that shares nothing with s.

@@ -124,3 +124,30 @@ func TestGTIDString(t *testing.T) {
 		}
 	}
 }
+
+func TestGTIDSetMinus(t *testing.T) {
+	for _, tt := range []struct{ from, away, want string }{
+		{"", serverA + ":1", ""},
+		{serverA + ":3-5", "", serverA + ":3-5"},
+		{serverA + ":1-5", serverA + ":1-5", ""},
+		{serverA + ":1-5", serverA + ":2:4", serverA + ":1:3:5"},
+		{serverA + ":1-5:8-9", serverA + ":5-8", serverA + ":1-4:9"},
+		{serverA + ":3-5", serverA + ":1-3:5-9", serverA + ":4"},
+		{serverA + ":1-5:blue:1-3", serverA + ":1-5:blue:2", serverA + ":blue:1:3"},
+		{serverA + ":1," + serverB + ":1", serverB + ":1", serverA + ":1"},
+	} {
+		from, away := parseSet(t, tt.from), parseSet(t, tt.away)
+		left := from.Minus(away)
+		if got := left.String(); got != tt.want || from.String() != tt.from {
+			t.Errorf("%q minus %q: got %q, want %q; and it is %q", tt.from, tt.away, got, tt.want, from)
+		}
+		for n := range int64(11) {
+			for _, tag := range []string{"", "blue", "red"} {
+				g := GTID{Server: uuid.MustParse(serverA), Tag: tag, Number: n + 1}
+				if left.Has(g) != (from.Has(g) && !away.Has(g)) || from.Has(g) != from.Contains(parseSet(t, g.String())) {
+					t.Errorf("%q minus %q: wrong about %s", from, away, g)
+				}
+			}
+		}
+	}
+}

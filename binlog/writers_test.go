@@ -264,6 +264,7 @@ func testStreamPrivate(t *testing.T, on flavor) {
 		{"altered", testAltered},
 		{"MariaDB's own", testMariaDB},
 		{"text rows", testTextRows},
+		{"logged columns", testLoggedColumns},
 		{"purged", testPurged}, // the last: it purges the log
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(newRigOn(t, dsn, schema.SQL)) })

@@ -48,7 +48,7 @@ func (a *assembler) decide(commit bool, xid string) (*Tx, error) {
 		}
 	}
 	first, ok := a.prepared[xid]
-	if !ok && commit && a.pass == nil {
+	if !ok && commit && !a.passes() {
 		return nil, a.unreadable("XA COMMIT %s of a transaction whose XA PREPARE is no longer in the log; whether it wrote outbox rows can't be seen", xid)
 	}
 	delete(a.prepared, xid)
