@@ -41,6 +41,10 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 		}
 		return err
 	}
+	st.assembler.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
+		return s.fetch(ctx, st.assembler.decoder.table, gtid, ids, generated, from)
+	}
+	st.assembler.domain = func(gtid GTID) (reach, error) { return s.reach(ctx, gtid) }
 	st.assembler.recall = func() (map[string]prepared, error) { return s.undecided(ctx, position, table) }
 	return st, nil
 }
