@@ -34,6 +34,7 @@ func FuzzAssembler(f *testing.F) {
 		newLog().tagged("blue", 5).begin().insert("a").query("ROLLBACK").gtid(2).query("DROP TABLE outbox").gtid(3).begin().insert("b").xid(),
 		newLog().xaGroup(1, "X'61',X'',1", "a").gtid(2).query("XA COMMIT X'61',X'',1"),
 		newLog().gtid(1).compressed(replication.ZSTD, inside).gtid(2).compressed(replication.NONE, inside),
+		newLog().gtid(1).begin().insertID(7).textQuery("INSERT INTO outbox (id) VALUES ('x')").textQuery("UPDATE outbox SET id = 'x'").xid(),
 		(&fakeLog{names: true}).format(false).gtid(1).begin().insert("a").xid(),
 	} {
 		f.Add(bytes.Join(log.events, nil))

@@ -72,7 +72,11 @@ func (s *Server) Check(ctx context.Context) (*schema.Table, []Requirement, error
 	if err != nil {
 		return nil, nil, err
 	}
-	return table, append(list, grants...), nil
+	triggers, err := s.seesTriggers(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return table, append(append(list, grants...), triggers), nil
 }
 
 // setting is a server variable that must have one value.
@@ -166,6 +170,30 @@ func (s *Server) grants(ctx context.Context) ([]Requirement, error) {
 			fmt.Sprintf("GRANT %s ON %s TO %s", p.privilege, p.object, s.account())))
 	}
 	return list, nil
+}
+
+// seesTriggers looks for the privilege by which it is seen what triggers write to
+// the outbox. It matters only for sessions that write statements as text. No
+// statement tries it without changing something, so it is read from what was
+// granted to the user and the roles that are on.
+func (s *Server) seesTriggers(ctx context.Context) (Requirement, error) {
+	const ours = ` AND (grantee = ? OR FIND_IN_SET(REPLACE(grantee, CHAR(39), CHAR(96)), CURRENT_ROLE()))`
+	account, object := s.account(), quote(s.database)+".*"
+	var n int
+	err := s.db.QueryRowContext(ctx, `SELECT
+		(SELECT COUNT(*) FROM information_schema.user_privileges WHERE privilege_type = 'TRIGGER'`+ours+`) +
+		(SELECT COUNT(*) FROM information_schema.schema_privileges WHERE privilege_type = 'TRIGGER' AND ? LIKE table_schema`+ours+`)`,
+		account, s.database, account).Scan(&n)
+	if err != nil {
+		return Requirement{}, s.explain(err)
+	}
+	found := "granted"
+	if n == 0 {
+		found = "not granted: what a statement of a session with binlog_format=STATEMENT writes to the outbox through a trigger passes unseen"
+	}
+	r := NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object, found, n > 0, "GRANT TRIGGER ON "+object+" TO "+account)
+	r.Advice = true
+	return r, nil
 }
 
 // logStatus is the statement that prints the end of the log: 8.0 and 8.1 know
