@@ -73,23 +73,6 @@ func testAltered(r *rig) {
 	wantNext(r, stream, schema.ErrTable, "lacks the column topic")
 }
 
-// testTextRows: what a session writes as text stops the stream when it is
-// about the outbox.
-func testTextRows(r *rig) {
-	r.exec("CREATE TABLE outbox_archive LIKE outbox")
-	server := r.open()
-	stream := r.follow(server)
-	conn := r.conn("SET SESSION binlog_format = STATEMENT", "SET SESSION sql_log_bin = ON")
-	const insert = " (id, aggregate_id, topic, payload) VALUES (0x01, 1, 't', '{}')"
-	r.on(conn, "INSERT INTO outbox_archive"+insert)
-	r.insert(newID(), "{}")
-	if got := r.events(stream, 1); len(got) != 1 {
-		r.Errorf("got %d events, want 1", len(got))
-	}
-	r.on(conn, "/* app */ insert into\n`outbox`"+insert)
-	wantNext(r, stream, binlog.ErrUnreadable, "INSERT on ")
-}
-
 // testPurged: history that is gone, and history that never was.
 func testPurged(r *rig) {
 	server := r.open()

@@ -177,21 +177,22 @@ func (s *Server) grants(ctx context.Context) ([]Requirement, error) {
 // statement tries it without changing something, so it is read from what was
 // granted to the user and the roles that are on.
 func (s *Server) seesTriggers(ctx context.Context) (Requirement, error) {
-	const ours = ` AND (grantee = ? OR FIND_IN_SET(REPLACE(grantee, CHAR(39), CHAR(96)), CURRENT_ROLE()))`
-	account, object := s.account(), quote(s.database)+".*"
+	const ours = ` AND (REPLACE(grantee, CHAR(39), '') = CURRENT_USER() OR FIND_IN_SET(REPLACE(grantee, CHAR(39), CHAR(96)), CURRENT_ROLE()))`
+	object := quote(s.database) + ".*"
 	var n int
 	err := s.db.QueryRowContext(ctx, `SELECT
 		(SELECT COUNT(*) FROM information_schema.user_privileges WHERE privilege_type = 'TRIGGER'`+ours+`) +
 		(SELECT COUNT(*) FROM information_schema.schema_privileges WHERE privilege_type = 'TRIGGER' AND ? LIKE table_schema`+ours+`)`,
-		account, s.database, account).Scan(&n)
+		s.database).Scan(&n)
 	if err != nil {
 		return Requirement{}, s.explain(err)
 	}
-	found := "granted"
-	if n == 0 {
-		found = "not granted: what a statement of a session with binlog_format=STATEMENT writes to the outbox through a trigger passes unseen"
+	if n > 0 {
+		return NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object, "granted", true, ""), nil
 	}
-	r := NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object, found, n > 0, "GRANT TRIGGER ON "+object+" TO "+account)
+	r := NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object,
+		"not granted: what a statement of a session with binlog_format=STATEMENT writes to the outbox through a trigger passes unseen",
+		false, "GRANT TRIGGER ON "+object+" TO "+s.account())
 	r.Advice = true
 	return r, nil
 }

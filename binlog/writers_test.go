@@ -248,7 +248,6 @@ func TestStreamPrivate(t *testing.T) {
 		{"writers", testWriters},
 		{"XA read again", testXAReadAgain},
 		{"altered", testAltered},
-		{"text rows", testTextRows},
 		{"purged", testPurged}, // the last: it purges the log
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(newRigOn(t, dsn, schema.SQL)) })
