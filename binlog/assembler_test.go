@@ -216,6 +216,9 @@ func (l *fakeLog) ignorable(typ replication.EventType) *fakeLog {
 	return l.event(typ, nil)
 }
 
+// TestAssemblerRefuses: what stops the relay. An incident event, and a type that
+// no reader knows, are made up: only a debug build of the server writes them when
+// it is told to.
 func TestAssemblerRefuses(t *testing.T) {
 	anonymous := newLog().gtid(1)
 	anonymous.last()[4] = byte(replication.ANONYMOUS_GTID_EVENT)

@@ -31,12 +31,18 @@ func (t token) is(keyword string) bool { return t.kind == word && strings.EqualF
 // names tells whether the token can be a name.
 func (t token) names() bool { return t.kind == word || t.kind == name }
 
+// maxTokens bounds what a statement takes in memory, beside its text.
+const maxTokens = 1 << 19
+
 // lex takes a statement apart, and drops its comments. What stands in /*! */
 // some servers read and some do not: its tokens are returned, and plain is
-// false, as it is for what has no end.
+// false, as it is for what has no end or too many tokens.
 func lex(text string) (tokens []token, plain bool) {
 	plain = true
 	for i := 0; i < len(text); {
+		if len(tokens) == maxTokens {
+			return tokens, false
+		}
 		rest := text[i:]
 		switch c := rest[0]; {
 		case c <= ' ':

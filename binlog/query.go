@@ -29,8 +29,10 @@ type query struct {
 	database string // the session's
 	failed   bool   // it ended with an error and was logged for what it had done
 	modes    uint64 // sql_mode
-	charset  int    // of the client, by the number of one of its collations; 0: not told
 	told     bool   // modes are
+	// The character sets of the client, which is the text's, and of its
+	// literals, by the number of one of their collations; 0: not told.
+	client, literals int
 }
 
 // parseQuery reads a query event's body: the statement's text behind its
@@ -73,8 +75,8 @@ func (q *query) status(variables []byte) {
 				q.modes, q.told = le.Uint64(b), true
 			}
 		case statusCharset:
-			q.charset = s.uint16()
-			s.bytes(4)
+			q.client, q.literals = s.uint16(), s.uint16()
+			s.bytes(2) // of the server
 		case statusCatalog:
 			s.bytes(s.uint8())
 		default:
@@ -96,14 +98,26 @@ func (q *query) ordinary() bool {
 	if !q.told || q.failed || q.modes&(modeANSIQuotes|modeNoBackslashEscapes) != 0 {
 		return false
 	}
-	switch c := q.charset; {
-	case c == 11, c == 65, c == 63, // ascii, binary
-		c == 8, c == 5, c == 15, c == 31, c >= 47 && c <= 49, c == 94, // latin1
-		c == 33, c == 83, c == 76, c >= 192 && c <= 223, // utf8mb3
-		c == 45, c == 46, c >= 224 && c <= 247, c >= 255 && c <= 323: // utf8mb4
-		return true
+	return safeCharset(q.client) != ""
+}
+
+// safeCharset is the name of a character set in which no byte below 0x80
+// belongs to a longer character, by the number of a collation; empty where it
+// is another.
+func safeCharset(collation int) string {
+	switch c := collation; {
+	case c == 11, c == 65:
+		return "ascii"
+	case c == 63:
+		return "binary"
+	case c == 8, c == 5, c == 15, c == 31, c >= 47 && c <= 49, c == 94:
+		return "latin1"
+	case c == 33, c == 83, c == 76, c >= 192 && c <= 223:
+		return "utf8mb3"
+	case c == 45, c == 46, c >= 224 && c <= 247, c >= 255 && c <= 323:
+		return "utf8mb4"
 	}
-	return false
+	return ""
 }
 
 // classify tells what a statement does. name is the savepoint's or the XA

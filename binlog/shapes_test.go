@@ -29,6 +29,7 @@ func TestShapes(t *testing.T) {
 		{"replace with two keys", testReplaceTwoKeys},
 		{"row images", testRowImages},
 		{"text fetched", testTextFetched},
+		{"text fetched at once", testTextAtOnce},
 		{"text fetched by other ids", testTextFetchedByOtherIDs},
 		{"text refused", testTextRefused},
 		{"text in other sessions", testTextSessions},
@@ -115,7 +116,7 @@ func testRowShapes(r *rig) {
 		{"from a savepoint", "BEGIN;\nSAVEPOINT a;\n" + into + "VALUES (0x21, 1, 't', '21');\nSAVEPOINT b;\n" + into + "VALUES (0x22, 1, 't', '22');\nROLLBACK TO b;\nRELEASE SAVEPOINT a;\nCOMMIT", "21"},
 		{"without the log", "SET SESSION sql_log_bin = 0;\n" + into + "VALUES (0x23, 1, 't', '23');\nSET SESSION sql_log_bin = 1", ""},
 		{"MyISAM alone", "INSERT INTO notes VALUES (1)", ""},
-		{"two XA at once", "XA START 'x';\n" + into + "VALUES (0x24, 1, 't', '24');\nXA END 'x';\nXA PREPARE 'x';\nXA COMMIT 'x'", "24"},
+		{"XA", "XA START 'x';\n" + into + "VALUES (0x24, 1, 't', '24');\nXA END 'x';\nXA PREPARE 'x';\nXA COMMIT 'x'", "24"},
 		{"compressed", "SET SESSION binlog_transaction_compression = ON;\n" + into + "VALUES (0x25, 1, 't', '25');\nSET SESSION binlog_transaction_compression = OFF;\n" + into + "VALUES (0x26, 1, 't', '26')", "25 26"},
 	} {
 		run(tt.script)

@@ -115,7 +115,7 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 	if a.passes() {
 		return nil
 	}
-	if a.mentions.MatchString(t.text) {
+	if a.mentions.MatchString(t.text) || a.disguised(t) {
 		if err := a.textNaming(verb, t, insertID); err != nil {
 			return err
 		}
@@ -132,6 +132,12 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 	return nil
 }
 
+// disguised tells whether the outbox's name could stand in the statement in
+// other bytes.
+func (a *assembler) disguised(t *text) bool {
+	return !isASCII(a.decoder.table.Name) && !strings.HasPrefix(safeCharset(t.client), "utf8")
+}
+
 // textNaming takes in a statement that names the outbox.
 func (a *assembler) textNaming(verb string, t *text, insertID uint64) error {
 	table := a.decoder.table
@@ -145,7 +151,7 @@ func (a *assembler) textNaming(verb string, t *text, insertID uint64) error {
 	case "INSERT", "REPLACE":
 		ins := t.parseInsert()
 		switch {
-		case ins == nil:
+		case ins == nil, a.disguised(t):
 		case !strings.EqualFold(ins.table, table.Name) || !strings.EqualFold(ins.database, table.Database):
 			return nil // it only reads the outbox
 		case ins.table != table.Name || ins.database != table.Database:

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -34,6 +35,9 @@ type insertion struct {
 	columns         []string    // nil: those of the table, in its order
 	rows            [][][]token // rows of expressions
 	fault           string      // why its rows cannot be told; empty: they can
+
+	raw  bool // a text's bytes go into a binary column as they are
+	utf8 bool // and are UTF-8
 }
 
 // parseInsert reads an INSERT or REPLACE. It returns nil where not even its
@@ -41,6 +45,8 @@ type insertion struct {
 func (t *text) parseInsert() *insertion {
 	p := parser{rest: t.tokens}
 	ins := &insertion{database: t.database}
+	ins.raw = safeCharset(t.client) == safeCharset(t.literals)
+	ins.utf8 = ins.raw && strings.HasPrefix(safeCharset(t.client), "utf8")
 	switch {
 	case p.keyword("REPLACE"):
 		ins.fault = "REPLACE"
@@ -196,7 +202,7 @@ func (ins *insertion) ids(table *schema.Table) (ids []any, fault string) {
 			}
 			return nil, ""
 		}
-		value := literal(id, row[at])
+		value := ins.literal(id, row[at])
 		if value == nil {
 			return nil, "INSERT of an id that is no literal"
 		}
@@ -233,12 +239,12 @@ func steady(row [][]token) bool {
 
 // literal is the value of an expression as it was stored in the id column; nil
 // where that is not certain.
-func literal(column schema.Column, value []token) any {
+func (ins *insertion) literal(column schema.Column, value []token) any {
 	switch column.Kind {
 	case schema.Integer:
 		return integerLiteral(value)
 	case schema.Binary:
-		b := bytesLiteral(value)
+		b := ins.bytesLiteral(value)
 		switch {
 		case b == nil:
 			return nil
@@ -249,7 +255,7 @@ func literal(column schema.Column, value []token) any {
 		}
 		return append(bytes.Clone(b), make([]byte, column.Length-len(b))...)
 	case schema.Text:
-		if len(value) == 1 && value[0].kind == quoted && isASCII(value[0].text) {
+		if len(value) == 1 && value[0].kind == quoted && (isASCII(value[0].text) || ins.utf8 && utf8.ValidString(value[0].text)) {
 			return value[0].text
 		}
 		if n, ok := integerLiteral(value).(int64); ok {
@@ -279,9 +285,9 @@ func integerLiteral(value []token) any {
 
 // bytesLiteral is the value of x'…', 0x…, a text, _binary'…', UNHEX('…') and
 // UUID_TO_BIN('…' [, 0 | 1]).
-func bytesLiteral(value []token) []byte {
+func (ins *insertion) bytesLiteral(value []token) []byte {
 	switch {
-	case len(value) == 1 && (value[0].kind == hexed || value[0].kind == quoted && isASCII(value[0].text)):
+	case len(value) == 1 && (value[0].kind == hexed || value[0].kind == quoted && (ins.raw || isASCII(value[0].text))):
 		return []byte(value[0].text)
 	case len(value) == 2 && value[0].is("_binary") && (value[1].kind == quoted || value[1].kind == hexed):
 		return []byte(value[1].text)

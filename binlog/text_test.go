@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	stdcmp "cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +15,7 @@ import (
 
 // plainQuery is a statement of an ordinary session in shop.
 func plainQuery(text string) query {
-	return query{text: text, database: "shop", told: true, charset: 255}
+	return query{text: text, database: "shop", told: true, client: 255, literals: 255}
 }
 
 func showTokens(list []token) string {
@@ -58,6 +59,9 @@ func TestLex(t *testing.T) {
 			t.Errorf("%s: got %s %t, want %s %t", tt.text, showTokens(got), plain, tt.want, tt.plain)
 		}
 	}
+	if got, plain := lex(strings.Repeat("a,", maxTokens)); len(got) != maxTokens || plain {
+		t.Errorf("got %d tokens of too many, plain %t", len(got), plain)
+	}
 }
 
 // TestTextIDs: the ids of an INSERT's rows, and what is not told.
@@ -96,7 +100,7 @@ func TestTextIDs(t *testing.T) {
 		{binary, few + "('t', UNHEX('6'))", "!no literal"},
 		{binary, few + "('t', NAME_CONST('id', x'01'))", "!no literal"},
 		{binary, few + "('t', 0x0000000000000000000000000000000001)", "!no literal"},
-		{binary, few + "('t', 'é')", "!no literal"},
+		{binary, few + "('t', 'é\\\xf3\\0')", "c3a9f300000000000000000000000000"},
 		{binary, few + "('t', _latin1'a')", "!no literal"},
 		{binary, few + "('t', 'a' 'b')", "!no literal"},
 		{binary, few + "('t', x'01'), ('t', @id)", "!no literal"},
@@ -116,7 +120,8 @@ func TestTextIDs(t *testing.T) {
 		{integer, "INSERT INTO outbox () VALUES ()", ""},
 		{text, few + "('t', 'a b'), ('t', 007)", "a b 7"},
 		{text, few + "('t', x'61')", "!no literal"},
-		{text, few + "('t', 'é')", "!no literal"},
+		{text, few + "('t', 'é')", "é"},
+		{text, few + "('t', '\xf3')", "!no literal"},
 		{text, "INSERT INTO outbox VALUES ('a', 1)", "!table's columns"},
 		{text, few + "('a')", "!table's columns"},
 		{text, few + "('t', 'a') ON DUPLICATE KEY UPDATE topic = 'x'", "!ON DUPLICATE KEY UPDATE"},
@@ -154,6 +159,32 @@ func TestTextIDs(t *testing.T) {
 	}
 }
 
+// TestTextCharsets: a text that the server converts before it stores it is not
+// the stored one, unless it is ASCII.
+func TestTextCharsets(t *testing.T) {
+	binary := schema.NewColumn("id", "varbinary", "varbinary(16)", 16, "")
+	text := schema.NewColumn("id", "varchar", "varchar(16)", 64, "utf8mb4")
+	for _, tt := range []struct {
+		client, literals int
+		raw, utf8        bool
+	}{
+		{255, 255, true, true}, {45, 46, true, true}, {33, 83, true, true}, {8, 8, true, false},
+		{255, 8, false, false}, {33, 45, false, false}, {255, 28, false, false},
+	} {
+		q := plainQuery("INSERT INTO outbox (id) VALUES ('é')")
+		q.client, q.literals = tt.client, tt.literals
+		ins := newText(q).parseInsert()
+		for column, want := range map[*schema.Column]bool{&binary: tt.raw, &text: tt.utf8} {
+			if got := ins.literal(*column, ins.rows[0][0]) != nil; got != want {
+				t.Errorf("client %d, literals %d, %s: got %t", tt.client, tt.literals, column.Type, got)
+			}
+			if ins.literal(*column, []token{{kind: quoted, text: "a"}}) == nil {
+				t.Errorf("client %d, literals %d, %s: ASCII is not told", tt.client, tt.literals, column.Type)
+			}
+		}
+	}
+}
+
 // TestOrdinary: sessions in which quotes or bytes mean something else are not
 // guessed at.
 func TestOrdinary(t *testing.T) {
@@ -161,17 +192,17 @@ func TestOrdinary(t *testing.T) {
 		q    query
 		want bool
 	}{
-		{query{told: true, charset: 255}, true},
-		{query{told: true, charset: 45, modes: 1 << 21}, true},
-		{query{told: true, charset: 8}, true},
-		{query{charset: 255}, false},
+		{query{told: true, client: 255}, true},
+		{query{told: true, client: 45, modes: 1 << 21}, true},
+		{query{told: true, client: 8}, true},
+		{query{client: 255}, false},
 		{query{told: true}, false},
-		{query{told: true, charset: 255, failed: true}, false},
-		{query{told: true, charset: 255, modes: modeANSIQuotes}, false},
-		{query{told: true, charset: 255, modes: modeNoBackslashEscapes}, false},
-		{query{told: true, charset: 28}, false},  // gbk
-		{query{told: true, charset: 249}, false}, // gb18030
-		{query{told: true, charset: 13}, false},  // sjis
+		{query{told: true, client: 255, failed: true}, false},
+		{query{told: true, client: 255, modes: modeANSIQuotes}, false},
+		{query{told: true, client: 255, modes: modeNoBackslashEscapes}, false},
+		{query{told: true, client: 28}, false},  // gbk
+		{query{told: true, client: 249}, false}, // gb18030
+		{query{told: true, client: 13}, false},  // sjis
 	} {
 		if got := tt.q.ordinary(); got != tt.want {
 			t.Errorf("%+v: got %t", tt.q, got)
@@ -244,11 +275,11 @@ func (l *fakeLog) insertID(n uint64) *fakeLog {
 func TestAssemblerText(t *testing.T) {
 	const statement = "INSERT INTO outbox (id, topic) VALUES ('x', 't'), ('y', 't')"
 	for _, tt := range []struct {
-		name, id, fault string
-		log             *fakeLog
-		asked           string
-		want            []string
-		text            string // of ErrUnreadable
+		name, outbox, id, fault string
+		log                     *fakeLog
+		asked                   string
+		want                    []string
+		text                    string // of ErrUnreadable
 	}{
 		{
 			name: "between rows", log: newLog().gtid(1).begin().insert("a").textQuery(statement).insert("b").xid(),
@@ -289,6 +320,13 @@ func TestAssemblerText(t *testing.T) {
 			name: "other letters", log: newLog().gtid(1).begin().textQuery("INSERT INTO Outbox (id) VALUES ('x')"), text: "INSERT on shop.outbox",
 		},
 		{
+			name: "a name in other bytes", outbox: "ausgänge", log: newLog().gtid(1).begin().query("INSERT INTO ausg\xe4nge VALUES (1)"), text: "INSERT on shop.ausgänge",
+		},
+		{
+			name: "a name in these bytes", outbox: "ausgänge", log: newLog().gtid(1).begin().textQuery("INSERT INTO ausgänge (id) VALUES ('x')").xid(),
+			asked: "1 [x] false", want: []string{"1: x"},
+		},
+		{
 			name: "an unknown session", log: newLog().gtid(1).begin().query(statement), text: "INSERT on shop.outbox",
 		},
 		{
@@ -309,10 +347,12 @@ func TestAssemblerText(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := newAssembler(outboxTable(t))
-			if tt.id != "" {
+			if tt.id != "" || tt.outbox != "" {
 				columns := outboxColumns()
-				columns[0] = schema.NewColumn("id", tt.id, tt.id, 0, "")
-				table, err := schema.NewTable("shop", "outbox", columns, schema.Options{})
+				if tt.id != "" {
+					columns[0] = schema.NewColumn("id", tt.id, tt.id, 0, "")
+				}
+				table, err := schema.NewTable("shop", stdcmp.Or(tt.outbox, "outbox"), columns, schema.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
