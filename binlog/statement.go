@@ -91,11 +91,11 @@ func (a *assembler) definition(q query) error {
 	}
 	for p.keyword("IF") || p.keyword("NOT") || p.keyword("EXISTS") {
 	}
-	target := p.next()
-	for p.sign(".") {
-		target = p.next()
+	database, table := q.database, p.next().text
+	if p.sign(".") {
+		database, table = table, p.next().text
 	}
-	if !strings.EqualFold(target.text, a.decoder.table.Name) {
+	if t := a.decoder.table; !strings.EqualFold(table, t.Name) || !strings.EqualFold(database, t.Database) {
 		return nil
 	}
 	if temporary {
@@ -112,6 +112,9 @@ func (a *assembler) definition(q query) error {
 // can be told: the row as it is now, which a later UPDATE may have changed. It
 // stops at what may come into the outbox otherwise.
 func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
+	if a.group == nil {
+		return fmt.Errorf("%w: a statement outside of a transaction", ErrDamaged)
+	}
 	if a.passes() {
 		return nil
 	}
@@ -168,15 +171,15 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	g := a.group
 	ids, fault := ins.ids(a.decoder.table)
 	switch {
-	case fault == "" && len(ids) == 0 && insertID == 0:
-		fault = "INSERT without an id"
-	case fault == "" && len(ids) == 0:
-		ids = []any{insertID}
-	case fault == "" && g.xa != "":
+	case fault != "":
+	case g.xa != "": // whose rows cannot be seen before it is decided
 		fault = "INSERT in an XA transaction"
-	}
-	if fault == "" && a.fetch == nil {
+	case a.fetch == nil:
 		fault = "INSERT without a server to ask for its rows"
+	case len(ids) == 0 && insertID == 0:
+		fault = "INSERT without an id"
+	case len(ids) == 0:
+		ids = []any{insertID}
 	}
 	if fault != "" {
 		return a.textRefused(fault)

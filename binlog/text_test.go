@@ -314,6 +314,23 @@ func TestAssemblerText(t *testing.T) {
 			name: "XA", log: newLog().gtid(1).query("XA START 'a'").textQuery(statement), text: "INSERT in an XA transaction on shop.outbox",
 		},
 		{
+			name: "XA, generated", id: "bigint", log: newLog().gtid(1).query("XA START 'a'").insertID(7).textQuery("INSERT INTO outbox (topic) VALUES ('t')"),
+			text: "INSERT in an XA transaction on shop.outbox",
+		},
+		{
+			name: "made as text", log: newLog().gtid(1).query("CREATE TABLE IF NOT EXISTS `shop`.`outbox` SELECT 1"), text: "CREATE TABLE … SELECT on shop.outbox",
+		},
+		{
+			name: "a temporary table", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE outbox (id INT)"), text: "a temporary table with the name of shop.outbox",
+		},
+		{
+			name: "made elsewhere", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE shop2.outbox (id INT)").gtid(2).query("CREATE TABLE copy SELECT * FROM outbox"),
+			want: []string{"1:", "2:"},
+		},
+		{
+			name: "made with rows behind it", log: newLog().gtid(1).begin().query("CREATE TABLE `outbox` (id INT) START TRANSACTION").insert("a").xid(), want: []string{"1: a"},
+		},
+		{
 			name: "another database", log: newLog().gtid(1).begin().textQuery("INSERT INTO shop2.outbox (id) VALUES ('x')").xid(), want: []string{"1:"},
 		},
 		{
