@@ -289,8 +289,8 @@ func TestAssemblerRefuses(t *testing.T) {
 		},
 		{
 			name: "rows of no column",
-			log: newLog().gtid(1).begin().outbox().event(replication.WRITE_ROWS_EVENTv2, []byte{outboxID, 0, 0, 0, 0, 0, 1, 0, 2, 0, byte(len(outboxMapped)), 1 << 6, 1, 2, 3}),
-			err: ErrUnreadable, text: "rows of shop.outbox without any column: SET GLOBAL binlog_row_image = FULL",
+			log:  newLog().gtid(1).begin().outbox().event(replication.WRITE_ROWS_EVENTv2, []byte{outboxID, 0, 0, 0, 0, 0, 1, 0, 2, 0, byte(len(outboxMapped)), 1 << 6, 1, 2, 3}),
+			err:  ErrUnreadable, text: "rows of shop.outbox without any column: SET GLOBAL binlog_row_image = FULL",
 		},
 		{
 			name: "rows of another count of columns",

@@ -62,7 +62,7 @@ func FuzzAssembler(f *testing.F) {
 				t.Errorf("got a transaction without a name: %+v", tx)
 			}
 			for _, e := range tx.Events {
-				if e.GTID != tx.GTID.String() || e.Topic == "" && len(e.Payload) == 0 && e.ID == "" && e.AggregateID == "" {
+				if e.GTID != tx.GTID.String() || e.Bad == nil && e.Topic == "" && len(e.Payload) == 0 && e.ID == "" && e.AggregateID == "" {
 					t.Errorf("got event %+v in %s", e, tx.GTID)
 				}
 			}
