@@ -46,7 +46,9 @@ func (s *Server) fetch(ctx context.Context, table *schema.Table, gtid GTID, ids 
 	case generated && counted == 0:
 		return nil, "INSERT without an id", nil
 	}
-	b, err := s.look(ctx, table)
+	limited, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	b, err := s.look(limited, table)
 	if err != nil {
 		return nil, "", err
 	}
@@ -65,7 +67,10 @@ func (s *Server) fetch(ctx context.Context, table *schema.Table, gtid GTID, ids 
 	return events, "", nil
 }
 
+// find reads the rows that a query gives for an id.
 func (b *Backfill) find(ctx context.Context, query string, id any, from schema.Origin) (events []schema.Event, err error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout) // the connection itself has no limit
+	defer cancel()
 	rows, err := b.conn.QueryContext(ctx, query, id)
 	if err != nil {
 		return nil, b.server.explain(err)
