@@ -50,6 +50,21 @@ func testTextFetched(r *rig) {
 			r.Errorf("prepared with %q: got %q, want %q", id, got, want)
 		}
 	}
+	// A row that came behind the position is the stream's, and no backfill's.
+	position := r.executed(server)
+	run(into + "VALUES ('late', 1, 't', '[99]')")
+	b, err := server.Backfill(r.ctx, r.table(server), position, "", "")
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer b.Close()
+	before := r.transactions(b, func(*binlog.Tx) bool { return false })
+	if rows := r.text("SELECT COUNT(*) - 1 FROM outbox WHERE status = 'pending'"); fmt.Sprint(len(before)) != rows {
+		r.Errorf("a backfill has %d rows, want %s", len(before), rows)
+	}
+	if got := r.events(r.followFrom(server, position), 1); string(got[0].Payload) != "[99]" {
+		r.Errorf("behind it: got %+v", got)
+	}
 	again := r.follow(server)
 	id := newID()
 	run(fmt.Sprintf("INSERT INTO outbox (id, aggregate_id, topic, payload, created_at) VALUES (0x%x, 17, 'orders', '{}', '2024-01-02 03:04:05.678901')", id))
