@@ -72,11 +72,13 @@ func (b *Backfill) open(ctx context.Context, position *GTIDSet, after, until str
 		"SET SESSION net_write_timeout = 86400", // a broker that is away must not cost the snapshot
 		"SET SESSION time_zone = '+00:00'",
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-		"START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
 	} {
 		if _, err := b.conn.ExecContext(ctx, statement); err != nil {
 			return b.server.explain(err)
 		}
+	}
+	if err := b.server.dialect.snapshot(ctx, b.conn); err != nil {
+		return b.server.explain(err)
 	}
 	var micros int64
 	if err := b.conn.QueryRowContext(ctx, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)").Scan(&micros); err != nil {
@@ -117,7 +119,7 @@ func (b *Backfill) ordered(ctx context.Context) error {
 func (b *Backfill) last(ctx context.Context) (string, error) {
 	var names, order []string
 	for _, r := range b.keys {
-		names = append(names, b.name(r))
+		names = append(names, b.selected(r))
 		order = append(order, b.name(r)+" DESC")
 	}
 	values := make([]sql.RawBytes, len(names))
@@ -137,7 +139,7 @@ func (b *Backfill) last(ctx context.Context) (string, error) {
 }
 
 func (b *Backfill) query(ctx context.Context, after string) error {
-	selected := b.selected()
+	selected := b.selection()
 	var order []string
 	for _, r := range b.keys {
 		order = append(order, b.name(r))
@@ -155,14 +157,14 @@ func (b *Backfill) query(ctx context.Context, after string) error {
 	return nil
 }
 
-// selected is SELECT … FROM for the columns of all roles, which values reads.
-func (b *Backfill) selected() string {
+// selection is SELECT … FROM for the columns of all roles, which values reads.
+func (b *Backfill) selection() string {
 	b.roles = nil
 	var names []string
 	for r := range schema.Role(schema.Roles) {
 		if _, ok := b.table.Column(r); ok {
 			b.roles = append(b.roles, r)
-			names = append(names, b.name(r))
+			names = append(names, b.selected(r))
 		}
 	}
 	b.cells = make([]sql.RawBytes, len(names))
@@ -202,24 +204,30 @@ func (b *Backfill) bound(text, strict, loose string) (condition string, args []a
 	if err := json.Unmarshal([]byte(text), &at); err != nil || len(at) != len(b.keys) {
 		return "", nil, fmt.Errorf("binlog: the backfill cursor %q does not fit %s; start over with: relay resume --from-gtid SET", text, b.table)
 	}
-	values := make([]any, len(at))
+	names, places, values := make([]string, len(at)), make([]string, len(at)), make([][]any, len(at))
 	for i, r := range b.keys {
-		values[i] = at[i]
-		if column, _ := b.table.Column(r); column.Kind == schema.Binary {
-			raw, err := hex.DecodeString(at[i])
-			if err != nil {
-				return "", nil, fmt.Errorf("binlog: the backfill cursor %q holds no hex; start over with: relay resume --from-gtid SET", text)
-			}
-			values[i] = raw
+		names[i], places[i], values[i] = b.name(r), "?", []any{at[i]}
+		column, _ := b.table.Column(r)
+		if !inHex(column) {
+			continue
+		}
+		raw, err := hex.DecodeString(at[i])
+		if err != nil {
+			return "", nil, fmt.Errorf("binlog: the backfill cursor %q holds no hex; start over with: relay resume --from-gtid SET", text)
+		}
+		if values[i] = []any{raw}; column.Converted() {
+			places[i], values[i] = fmt.Sprintf("_%s x'%x'", column.Charset, raw), nil
 		}
 	}
-	if len(values) == 1 {
-		return b.name(b.keys[0]) + " " + loose + " ?", values, nil
+	if len(at) == 1 {
+		return names[0] + " " + loose + " " + places[0], values[0], nil
 	}
-	first, second := b.name(b.keys[0]), b.name(b.keys[1])
-	return fmt.Sprintf("(%s %s ? OR (%s = ? AND %s %s ?))", first, strict, first, second, loose),
-		[]any{values[0], values[0], values[1]}, nil
+	return fmt.Sprintf("(%s %s %s OR (%s = %s AND %s %s %s))", names[0], strict, places[0], names[0], places[0], names[1], loose, places[1]),
+		slices.Concat(values[0], values[0], values[1]), nil
 }
+
+// inHex tells whether a cursor has the column's raw bytes.
+func inHex(c schema.Column) bool { return c.Kind == schema.Binary || c.Converted() }
 
 // Next returns one row as a transaction of its own; io.EOF after the last.
 func (b *Backfill) Next(ctx context.Context) (*Tx, error) {
@@ -272,6 +280,10 @@ func (b *Backfill) values(rows *sql.Rows) (row schema.Values, err error) {
 			if v.Time, v.Err = b.time(column, string(b.cells[i])); v.Err != nil {
 				v.Bytes = bytes.Clone(b.cells[i])
 			}
+		case column.Converted():
+			if v.Bytes, v.Err = schema.UTF8(column.Charset, b.cells[i]); v.Err != nil {
+				v.Bytes = bytes.Clone(b.cells[i])
+			}
 		default:
 			v.Bytes = append([]byte{}, b.cells[i]...)
 		}
@@ -314,12 +326,22 @@ func (b *Backfill) name(r schema.Role) string {
 	return quote(column.Name)
 }
 
-// cursor writes a row's keys as JSON text: binary ones in hex.
+// selected is what a query asks for to have a column's bytes: as they are
+// stored where the server would put a question mark for what it cannot
+// convert.
+func (b *Backfill) selected(r schema.Role) string {
+	if column, _ := b.table.Column(r); column.Converted() {
+		return "CAST(" + quote(column.Name) + " AS BINARY)"
+	}
+	return b.name(r)
+}
+
+// cursor writes a row's keys as JSON text: those whose raw bytes it has in hex.
 func (b *Backfill) cursor(values []sql.RawBytes) string {
 	at := make(cursor, len(values))
 	for i, r := range b.keys {
 		at[i] = string(values[i])
-		if column, _ := b.table.Column(r); column.Kind == schema.Binary {
+		if column, _ := b.table.Column(r); inHex(column) {
 			at[i] = hex.EncodeToString(values[i])
 		}
 	}

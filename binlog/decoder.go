@@ -14,15 +14,20 @@ import (
 // of the last one.
 type decoder struct {
 	table *schema.Table
-	image *image
-	cells []cell
+	// redefine makes the definition for a table map where there is no server
+	// whose definition holds. Defaults to that: table.
+	redefine func(*tableMap) (*schema.Table, error)
+	image    *image
+	cells    []cell
 }
 
 // image is how the table's columns stand in row events after one table map.
 type image struct {
+	table   *schema.Table
 	body    []byte // of the table map
 	columns []column
-	roles   [schema.Roles]int // index into columns; -1: none
+	roles   [schema.Roles]int           // index into columns; -1: none
+	logged  [schema.Roles]schema.Column // as it was when the row was written
 }
 
 // use takes a new definition of the table.
@@ -39,7 +44,12 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	img := &image{body: bytes.Clone(body), columns: tm.columns}
+	if d.redefine != nil {
+		if d.table, err = d.redefine(tm); err != nil {
+			return nil, err
+		}
+	}
+	img := &image{table: d.table, body: bytes.Clone(body), columns: tm.columns}
 	if tm.names == nil && len(tm.columns) != len(d.table.Columns) {
 		return nil, d.changed("it had %d columns in the log and has %d now", len(tm.columns), len(d.table.Columns))
 	}
@@ -65,6 +75,9 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 			}
 		}
 		img.roles[r] = at
+		if img.logged[r], err = tm.metadata[at].logged(defined); err != nil {
+			return nil, d.changed("%v", err)
+		}
 	}
 	d.image = img
 	return img, nil
@@ -95,6 +108,9 @@ func stores(defined schema.Column, c column) bool {
 		return false
 	case schema.JSON:
 		return c.typ == typeJSON
+	case schema.UUID:
+		u := unpack(c)
+		return c.typ == typeString && u.typ == typeString && u.meta == 16
 	case schema.Time:
 		if defined.Zoned {
 			return c.typ == typeTimestamp2 || c.typ == typeTimestamp
@@ -156,13 +172,12 @@ func (d *decoder) event(img *image, from schema.Origin) schema.Event {
 		c := d.cells[at]
 		row[r] = schema.Value{Present: c.present, Null: c.null}
 		if c.present && !c.null {
-			column, _ := d.table.Column(schema.Role(r))
-			if row[r].Err = d.value(&row[r], column, c); row[r].Err != nil {
+			if row[r].Err = d.value(&row[r], img.logged[r], c); row[r].Err != nil {
 				row[r].Bytes = bytes.Clone(c.data)
 			}
 		}
 	}
-	return d.table.Event(&row, from)
+	return img.table.Event(&row, from)
 }
 
 // value brings a stored value into the form that SELECT gives it. What it
@@ -181,12 +196,13 @@ func (d *decoder) value(v *schema.Value, column schema.Column, c cell) (err erro
 		if index, err = enumIndex(c); err != nil {
 			return err
 		}
-		if index > len(column.Values) {
-			return fmt.Errorf("enum index %d of %d", index, len(column.Values))
-		}
-		if index > 0 { // 0 is the empty text that stands for an invalid value
-			v.Bytes = []byte(column.Values[index-1])
-		}
+		var label string
+		label, err = column.Label(index)
+		v.Bytes = []byte(label)
+	case schema.Text:
+		v.Bytes, err = schema.UTF8(column.Charset, c.data)
+	case schema.UUID:
+		v.Bytes, err = appendUUID(nil, c.data)
 	case schema.Binary:
 		if column.Length > 0 {
 			v.Bytes = bytes.Clone(padBinary(c.data, column.Length))

@@ -1,4 +1,4 @@
-// Package binlog is the outbox as MySQL has it: the live stream of what is
+// Package binlog is the outbox as MySQL or MariaDB has it: the live stream of what is
 // committed, the scan of what the table holds, and what a server must be like
 // for both. It is the only package that imports go-mysql.
 //
@@ -25,6 +25,22 @@
 // part of it for a time. LocateFile and LocateTime translate a place in the log
 // and a time to a position, by a walk over the groups of a log file.
 //
+// An Archive is log files on disk; its Playback feeds the same assembler. Where
+// the log names the table's columns, the definition is made of its table maps
+// (definition.go), and no server is needed.
+//
+// The two flavors write nearly the same log. What differs in it is in
+// mariadb_event.go: the group, whose GTID stands for BEGIN, and compression; in
+// mariadb_value.go: UUIDs; and in domains.go: positions. What differs in the
+// words by which a server is asked is a dialect (flavor.go): mysql.go and
+// mariadb.go. A GTIDSet holds either kind of position.
+//
+//	purged ⊆ position    MySQL: gtid_purged. MariaDB: where the oldest log file
+//	                     begins, BINLOG_GTID_POS(file, 4)
+//	position ⊆ executed  MySQL: gtid_executed. MariaDB: each domain's transaction
+//	                     is in gtid_binlog_state under its own server's id, or is
+//	                     the one that gtid_slave_pos names
+//
 // Failures:
 //
 //	wrong user or password, no privilege          ErrAuth, ErrGrant
@@ -33,6 +49,7 @@
 //	position ahead of the server                  ErrDiverged
 //	no such place or time in the log              ErrPlace
 //	table altered between log and now             ErrChanged
+//	log files encrypted, foreign, not in a row    ErrFiles
 //	text whose rows can't be told, lost XA,
 //	incident, unknown event                       ErrUnreadable
 //	a value that makes no event                   *schema.BadEventError

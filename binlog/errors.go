@@ -26,6 +26,8 @@ var (
 	ErrUnreadable = errors.New("binlog: cannot be relayed")
 	// ErrTorn: a transaction in the stream broke off.
 	ErrTorn = errors.New("binlog: transaction broke off")
+	// ErrFiles: log files that cannot be read, or not one after the other.
+	ErrFiles = errors.New("binlog: log files")
 	// ErrDamaged: bytes in the log that are not what their type says.
 	ErrDamaged = errors.New("binlog: damaged event")
 	// ErrSpool: the directory takes no file for what is too large for memory.

@@ -28,3 +28,6 @@ func ReadLog(file []byte, table *schema.Table) (list []*Tx, err error) {
 		list = append(list, tx)
 	}
 }
+
+// Identity is what the server is known by; a test may change it.
+func (s *Server) Identity() *string { return &s.identity }

@@ -21,6 +21,7 @@ type fakeLog struct {
 	offset   uint32
 	flags    uint16 // of the next event
 	names    bool   // table maps have column names: binlog_row_metadata=FULL
+	metadata bool   // and all else that it says of the columns
 	inner    bool   // the events of a compressed transaction: no checksum, no offset
 }
 
@@ -180,6 +181,9 @@ func (l *fakeLog) table(id uint64, database, table string, columns []mapped) *fa
 	body = append(body, make([]byte, (len(columns)+7)/8)...)
 	if l.names {
 		body = append(body, replication.TABLE_MAP_OPT_META_SIGNEDNESS, 1, 0)
+		if l.metadata {
+			body = append(body, replication.TABLE_MAP_OPT_META_DEFAULT_CHARSET, 1, 45)
+		}
 		body = append(body, replication.TABLE_MAP_OPT_META_COLUMN_NAME, byte(len(names)))
 		body = append(body, names...)
 	}

@@ -12,8 +12,11 @@ import (
 const executedLimit = 10
 
 // awaitExecuted waits until the server has executed a transaction: it sends it
-// before its rows can be seen.
+// before its rows can be seen. On MariaDB there is nothing to wait for.
 func (s *Server) awaitExecuted(ctx context.Context, gtid GTID) error {
+	if s.Flavor == MariaDB {
+		return nil
+	}
 	var late int
 	if err := s.db.QueryRowContext(ctx, "SELECT WAIT_FOR_EXECUTED_GTID_SET(?, ?)", gtid.String(), executedLimit).Scan(&late); err != nil {
 		return s.explain(err)
@@ -53,7 +56,7 @@ func (s *Server) fetch(ctx context.Context, table *schema.Table, gtid GTID, ids 
 		return nil, "", err
 	}
 	defer b.Close()
-	selected := b.selected() + " WHERE " + b.name(schema.RoleID) + " = ? LIMIT 2"
+	selected := b.selection() + " WHERE " + b.name(schema.RoleID) + " = ? LIMIT 2"
 	for _, id := range ids {
 		found, err := b.find(ctx, selected, id, from)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"testing"
 
 	"github.com/go-mysql-org/go-mysql/replication"
@@ -39,6 +40,9 @@ func FuzzAssembler(f *testing.F) {
 		newLog().gtid(1).compressed(replication.ZSTD, inside).gtid(2).compressed(replication.NONE, inside),
 		newLog().gtid(1).begin().insertID(7).textQuery("INSERT INTO outbox (id) VALUES ('x')").textQuery("UPDATE outbox SET id = 'x'").xid(),
 		(&fakeLog{names: true}).format(false).gtid(1).begin().insert("a").xid(),
+		newLog().maria(1, 0).insertV1("a").deflate(replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1, rowsHead).xid().
+			maria(2, mariaPreparedXA, xidA...).insertV1("b").query("XA END "+textA).xaPrepare(false).
+			maria(3, mariaStandalone|mariaCompletedXA, xidA...).query("XA COMMIT "+textA).deflate(replication.MARIADB_QUERY_COMPRESSED_EVENT, queryHead),
 	} {
 		f.Add(bytes.Join(log.events, nil))
 	}
@@ -77,10 +81,20 @@ func FuzzTableMap(f *testing.F) {
 	for _, log := range []*fakeLog{
 		insideLog().outbox(),
 		(&fakeLog{inner: true, names: true}).outbox(),
+		(&fakeLog{inner: true, names: true, metadata: true}).outbox(),
 		insideLog().table(1<<40, "d", "t", []mapped{{"a", typeNewDecimal, []byte{10, 2}}, {"b", typeBit, []byte{1, 1}}, {"c", typeString, []byte{typeEnum, 1}}}),
 		insideLog().table(1, "", "", nil),
 	} {
 		f.Add(log.last()[headerSize:])
+	}
+	full, err := os.ReadFile("../testdata/binlog/full.bin") // its table maps have all optional fields
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, event := range cut(full[4:]) {
+		if replication.EventType(event[4]) == replication.TABLE_MAP_EVENT {
+			f.Add(event[headerSize : len(event)-checksumSize])
+		}
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		before := bytes.Clone(body)
@@ -92,8 +106,21 @@ func FuzzTableMap(f *testing.F) {
 			wantDamaged(t, err)
 			return
 		}
+		for i, m := range tm.metadata {
+			if _, err := m.logged(schema.Column{Kind: schema.Enum, Charset: "utf8mb4"}); err == nil && len(m.labels) > len(body) {
+				t.Errorf("column %d: got %d labels from %d bytes", i, len(m.labels), len(body))
+			}
+		}
+		if len(tm.metadata) != len(tm.columns) {
+			t.Errorf("got metadata of %d columns of %d", len(tm.metadata), len(tm.columns))
+		}
 		if tm.names != nil && len(tm.names) != len(tm.columns) {
 			t.Errorf("got %d names for %d columns", len(tm.names), len(tm.columns))
+		}
+		if tm.names != nil {
+			if table, err := tm.define(schema.Options{}); err == nil && len(table.Columns) != len(tm.columns) {
+				t.Errorf("defined %d columns out of %d", len(table.Columns), len(tm.columns))
+			}
 		}
 		id, database, table, err := peekTableMap(body)
 		if err != nil || id != tm.id || !bytes.Equal(database, tm.database) || !bytes.Equal(table, tm.table) {

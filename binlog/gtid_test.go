@@ -66,13 +66,13 @@ func TestGTIDSetAdd(t *testing.T) {
 		add  GTID
 		want string
 	}{
-		{GTID{a, "", 4}, serverA + ":1-4"},
-		{GTID{a, "", 4}, serverA + ":1-4"},
-		{GTID{a, "", 6}, serverA + ":1-4:6"},
-		{GTID{a, "blue", 1}, serverA + ":1-4:6:blue:1"},
-		{GTID{a, "", 5}, serverA + ":1-6:blue:1"},
-		{GTID{b, "red", 2}, serverA + ":1-6:blue:1," + serverB + ":red:2"},
-		{GTID{a, "blue", 2}, serverA + ":1-6:blue:1-2," + serverB + ":red:2"},
+		{GTID{Server: a, Tag: "", Number: 4}, serverA + ":1-4"},
+		{GTID{Server: a, Tag: "", Number: 4}, serverA + ":1-4"},
+		{GTID{Server: a, Tag: "", Number: 6}, serverA + ":1-4:6"},
+		{GTID{Server: a, Tag: "blue", Number: 1}, serverA + ":1-4:6:blue:1"},
+		{GTID{Server: a, Tag: "", Number: 5}, serverA + ":1-6:blue:1"},
+		{GTID{Server: b, Tag: "red", Number: 2}, serverA + ":1-6:blue:1," + serverB + ":red:2"},
+		{GTID{Server: a, Tag: "blue", Number: 2}, serverA + ":1-6:blue:1-2," + serverB + ":red:2"},
 	}
 	for _, s := range steps {
 		set.Add(s.add)
@@ -115,12 +115,39 @@ func TestGTIDSetContains(t *testing.T) {
 func TestGTIDString(t *testing.T) {
 	a := uuid.MustParse(serverA)
 	for g, want := range map[GTID]string{
-		{}:             "",
-		{a, "", 1}:     serverA + ":1",
-		{a, "blue", 7}: serverA + ":blue:7",
+		{}:                                  "",
+		{Server: a, Number: 1}:              serverA + ":1",
+		{Server: a, Tag: "blue", Number: 7}: serverA + ":blue:7",
 	} {
 		if g.String() != want || g.IsZero() != (want == "") {
 			t.Errorf("got %q, zero %t, want %q", g.String(), g.IsZero(), want)
+		}
+	}
+}
+
+func TestGTIDSetMinus(t *testing.T) {
+	for _, tt := range []struct{ from, away, want string }{
+		{"", serverA + ":1", ""},
+		{serverA + ":3-5", "", serverA + ":3-5"},
+		{serverA + ":1-5", serverA + ":1-5", ""},
+		{serverA + ":1-5", serverA + ":2:4", serverA + ":1:3:5"},
+		{serverA + ":1-5:8-9", serverA + ":5-8", serverA + ":1-4:9"},
+		{serverA + ":3-5", serverA + ":1-3:5-9", serverA + ":4"},
+		{serverA + ":1-5:blue:1-3", serverA + ":1-5:blue:2", serverA + ":blue:1:3"},
+		{serverA + ":1," + serverB + ":1", serverB + ":1", serverA + ":1"},
+	} {
+		from, away := parseSet(t, tt.from), parseSet(t, tt.away)
+		left := from.Minus(away)
+		if got := left.String(); got != tt.want || from.String() != tt.from {
+			t.Errorf("%q minus %q: got %q, want %q; and it is %q", tt.from, tt.away, got, tt.want, from)
+		}
+		for n := range int64(11) {
+			for _, tag := range []string{"", "blue", "red"} {
+				g := GTID{Server: uuid.MustParse(serverA), Tag: tag, Number: n + 1}
+				if left.Has(g) != (from.Has(g) && !away.Has(g)) || from.Has(g) != from.Contains(parseSet(t, g.String())) {
+					t.Errorf("%q minus %q: wrong about %s", from, away, g)
+				}
+			}
 		}
 	}
 }

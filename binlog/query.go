@@ -112,9 +112,9 @@ func safeCharset(collation int) string {
 		return "binary"
 	case c == 8, c == 5, c == 15, c == 31, c >= 47 && c <= 49, c == 94:
 		return "latin1"
-	case c == 33, c == 83, c == 76, c >= 192 && c <= 223:
+	case c == 33, c == 83, c == 76, c >= 192 && c <= 223, c >= 2048 && c <= 2303: // the last are MariaDB's UCA 14
 		return "utf8mb3"
-	case c == 45, c == 46, c >= 224 && c <= 247, c >= 255 && c <= 323:
+	case c == 45, c == 46, c >= 224 && c <= 247, c >= 255 && c <= 323, c >= 2304 && c <= 2559:
 		return "utf8mb4"
 	}
 	return ""

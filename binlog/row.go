@@ -167,6 +167,9 @@ func storage(typ byte, meta uint16) (prefix, size int) {
 		}
 		return 0, whole + int(meta+1)/2
 	case typeNewDecimal: // meta: precision, scale
+		if meta>>8 > 65 {
+			return 0, unknown
+		}
 		return 0, decimalSize(int(meta>>8), int(meta&0xff))
 	case typeBit: // meta: whole bytes, bits over
 		return 0, int(meta>>8) + int(meta&0xff+7)/8
@@ -334,10 +337,11 @@ var (
 )
 
 // decimalSize returns the size in bytes of a DECIMAL(precision, scale), or -1
-// where MySQL has no such type.
+// where MySQL has no such number. A column has 65 digits at most; JSON counts
+// those before the point in whole groups of nine, of which a number has nine.
 func decimalSize(precision, scale int) int {
 	whole := precision - scale
-	if precision < 1 || precision > 65 || scale < 0 || scale > 30 || whole < 0 {
+	if precision < 1 || precision > 81 || scale < 0 || scale > 30 || whole < 0 {
 		return -1
 	}
 	return whole/9*4 + decimalBytes[whole%9] + scale/9*4 + decimalBytes[scale%9]
@@ -354,7 +358,7 @@ func appendDecimal(dst, data []byte, precision, scale int) ([]byte, error) {
 	if size := decimalSize(precision, scale); size < 0 || size != len(data) {
 		return dst, fmt.Errorf("%w: decimal(%d,%d) in %d bytes", errValue, precision, scale, len(data))
 	}
-	var buf [32]byte // the longest has 30
+	var buf [40]byte // the longest has 37
 	left := buf[:copy(buf[:], data)]
 	out, negative := dst, data[0]&0x80 == 0
 	left[0] ^= 0x80

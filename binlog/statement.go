@@ -174,8 +174,8 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	case fault != "":
 	case g.xa != "": // whose rows cannot be seen before it is decided
 		fault = "INSERT in an XA transaction"
-	case a.fetch == nil:
-		fault = "INSERT without a server to ask for its rows"
+	case a.fetch == nil: // there is no server to ask, or it is a MariaDB
+		fault = "INSERT"
 	case len(ids) == 0 && insertID == 0:
 		fault = "INSERT without an id"
 	case len(ids) == 0:

@@ -13,7 +13,8 @@ type tableMap struct {
 	id              uint64
 	database, table []byte
 	columns         []column
-	names           []string // by binlog_row_metadata=FULL; else nil
+	names           []string   // by binlog_row_metadata=FULL; else nil
+	metadata        []metadata // of each column
 }
 
 // peekTableMap reads no more than the id and the names: all that is wanted of
@@ -47,10 +48,13 @@ func parseTableMap(body []byte) (*tableMap, error) {
 	for i, typ := range types {
 		tm.columns[i] = column{typ: typ, meta: readMeta(&meta, typ)}
 	}
+	tm.metadata = make([]metadata, len(types))
 	for len(s.rest) > 0 && !s.bad {
 		field := s.uint8()
 		value := scanner{rest: s.bytes(s.packed())}
 		if byte(field) != replication.TABLE_MAP_OPT_META_COLUMN_NAME {
+			tm.optional(byte(field), &value)
+			s.bad = s.bad || value.bad
 			continue
 		}
 		for len(value.rest) > 0 && !value.bad {

@@ -49,9 +49,9 @@ func fields(s State) ([]byte, error) {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	err := enc.Encode(struct {
-		State
+		plain
 		Checksum string `json:"checksum"`
-	}{State: s})
+	}{plain: plain(s)})
 	if err != nil {
 		return nil, err // a year beyond 9999
 	}

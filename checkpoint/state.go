@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -50,6 +51,21 @@ type State struct {
 
 	// Backfill is nil unless the initial backfill is under way.
 	Backfill *Backfill `json:"backfill,omitempty"`
+}
+
+// plain is a State that encoding/json writes field by field.
+type plain State
+
+// MarshalJSON gives the fields as the file has them, in another order.
+func (s State) MarshalJSON() ([]byte, error) {
+	fields := struct {
+		plain
+		CommittedAt *time.Time `json:"committed_at"`
+	}{plain: plain(s)}
+	if !s.CommittedAt.IsZero() {
+		fields.CommittedAt = &s.CommittedAt
+	}
+	return json.Marshal(fields)
 }
 
 // Partial says how far the transaction after those in the GTID set is settled.

@@ -80,7 +80,7 @@ func newEvent(n int) *schema.Event {
 	return &schema.Event{
 		ID: fmt.Sprintf("event-%d", n), AggregateID: fmt.Sprint(n % 97), Topic: "orders",
 		Payload: fmt.Appendf(nil, `{"n": %d}`, n), ContentType: "application/json",
-		CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC), Sequence: int64(n),
+		CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC), Sequence: int64(n) + 1,
 	}
 }
 

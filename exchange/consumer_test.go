@@ -98,7 +98,7 @@ func TestConsumerEndToEnd(t *testing.T) {
 	}
 	var want []int64
 	for i := range int64(events) {
-		want = append(want, i)
+		want = append(want, i+1)
 	}
 	if diff := cmp.Diff(want, got); diff != "" || rows.Err() != nil {
 		t.Errorf("effects (-want +got), %v:\n%s", rows.Err(), diff)

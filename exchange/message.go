@@ -26,6 +26,10 @@ const (
 	headerCreatedAt     = "created_at"
 	headerGTID          = "gtid"
 	headerSequence      = "sequence"
+
+	// headerReplayed is true in an event that was sent late. One out of log
+	// files has no sequence: the number that it had is not known.
+	headerReplayed = "replayed"
 )
 
 const (
@@ -119,7 +123,10 @@ func newHeaders(ev *schema.Event) (amqp.Table, error) {
 	}
 	headers[headerAggregateID] = ev.AggregateID
 	headers[headerCreatedAt] = ev.CreatedAt.UTC().Format(createdAtLayout)
-	headers[headerSequence] = ev.Sequence
+	delete(headers, headerSequence)
+	if ev.Sequence > 0 {
+		headers[headerSequence] = ev.Sequence
+	}
 	return headers, nil
 }
 
@@ -200,7 +207,8 @@ func newEvent(d *amqp.Delivery) (*schema.Event, error) {
 	}
 	ev.CreatedAt = created.UTC()
 	sequence, ok := d.Headers[headerSequence].(int64)
-	if !ok {
+	_, there := d.Headers[headerSequence]
+	if !ok && (there || d.Headers[headerReplayed] != true) {
 		return nil, badEvent(ev, "header %q of the delivery is a %T, not an int64", headerSequence, d.Headers[headerSequence])
 	}
 	ev.Sequence = sequence

@@ -108,6 +108,14 @@ func TestNewPublishingEdges(t *testing.T) {
 				}
 			},
 		},
+		"no number, and none forged": {
+			func(ev *schema.Event) { ev.Sequence, ev.Headers = 0, map[string]any{"sequence": int64(7)} },
+			func(t *testing.T, key string, p amqp.Publishing) {
+				if number, there := p.Headers["sequence"]; there {
+					t.Errorf("sequence: got %v, want none", number)
+				}
+			},
+		},
 		"another zone": {
 			func(ev *schema.Event) { ev.CreatedAt = time.Date(2026, 1, 1, 1, 0, 0, 999_999_999, zone) },
 			func(t *testing.T, key string, p amqp.Publishing) {
@@ -173,12 +181,14 @@ func TestNewPublishingBadEvent(t *testing.T) {
 }
 
 func TestRoundTrip(t *testing.T) {
-	bare := &schema.Event{ID: "1", AggregateID: "", ContentType: "text/plain;charset=utf-8", CreatedAt: created, Payload: []byte{}}
+	bare := &schema.Event{ID: "1", AggregateID: "", ContentType: "text/plain;charset=utf-8", CreatedAt: created, Payload: []byte{}, Sequence: 1}
+	replayed := fullEvent()
+	replayed.Sequence, replayed.Headers["replayed"] = 0, true
 	debezium := fullEvent()
 	debezium.Topic = ""
 	hashed := fullEvent()
 	hashed.AggregateID = strings.Repeat("ключ", 100)
-	for _, want := range []*schema.Event{fullEvent(), bare, debezium, hashed} {
+	for _, want := range []*schema.Event{fullEvent(), bare, debezium, hashed, replayed} {
 		_, p, err := newPublishing(want)
 		if err != nil {
 			t.Fatal(err)
@@ -221,6 +231,11 @@ func TestNewEventForeign(t *testing.T) {
 				t.Errorf("got %v, want reason %q", err, tt.reason)
 			}
 		})
+	}
+	unnumbered := good()
+	delete(unnumbered, "sequence")
+	if _, err := newEvent(&amqp.Delivery{MessageId: "1", Headers: unnumbered}); err == nil {
+		t.Error("a delivery without sequence is no event, unless it is replayed")
 	}
 	if _, err := newEvent(&amqp.Delivery{MessageId: "1"}); err == nil {
 		t.Error("a delivery without headers is no event")

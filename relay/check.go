@@ -53,7 +53,7 @@ func checkSource(ctx context.Context, cfg Config) ([]binlog.Requirement, *binlog
 	if err != nil {
 		return []binlog.Requirement{failed("mysql", "a server that answers and lets the relay in", err)}, nil, nil
 	}
-	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", "MySQL "+server.Version+" at "+server.Address())}
+	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", server.Flavor.Product()+" "+server.Version+" at "+server.Address())}
 	table, found, err := server.Check(ctx)
 	list = append(list, found...)
 	if err != nil {
@@ -72,7 +72,7 @@ func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server, tab
 		return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+": none yet; --start "+string(cfg.Start)+" makes the first")}
 	}
 	if table != nil {
-		if err = sameTable(cfg.Checkpoint, state, table.String()); err == nil {
+		if err = sameOutbox(cfg.Checkpoint, state, server.Flavor, table.String()); err == nil {
 			var position *binlog.GTIDSet
 			if position, err = binlog.ParseGTIDSet(state.GTIDSet); err == nil {
 				err = server.CheckPosition(ctx, position)

@@ -1,5 +1,6 @@
-// Package relay is the loop that carries an outbox from MySQL to RabbitMQ,
-// and every question that needs both sides: check, status, resume.
+// Package relay is the loop that carries an outbox from MySQL or MariaDB to RabbitMQ,
+// and every question that needs both sides: check, status, resume,
+// replay.
 //
 // Invariant: the checkpoint on disk never covers a transaction with an event
 // that the broker has not confirmed and routed.
@@ -19,6 +20,10 @@
 // transaction is. Lanes hold an event back until the one before it of the same
 // aggregate is confirmed. The window is the back-pressure: beyond it nothing
 // is read.
+//
+// Replay of log files (history.go) runs the same session on a binlog.Playback.
+// It has no checkpoint: what is confirmed is known to the process alone, and an
+// early end names the rest.
 //
 // Any error ends the session. Run is the only retry: it waits, and begins
 // again from the file, never from memory.

@@ -55,6 +55,7 @@ var exits = []struct {
 	{binlog.ErrPlace, ExitUnfit},
 	{binlog.ErrChanged, ExitUnfit},
 	{binlog.ErrSpool, ExitUnfit},
+	{binlog.ErrFiles, ExitUnfit},
 	{schema.ErrTable, ExitUnfit},
 	{exchange.ErrAuth, ExitUnfit},
 	{exchange.ErrTLS, ExitUnfit},

@@ -40,6 +40,7 @@ func TestExitCode(t *testing.T) {
 		{binlog.ErrPlace, 78},
 		{binlog.ErrChanged, 78},
 		{binlog.ErrSpool, 78},
+		{binlog.ErrFiles, 78},
 		{schema.ErrTable, 78},
 		{exchange.ErrAuth, 78},
 		{exchange.ErrTLS, 78},

@@ -47,10 +47,7 @@ func (m *move) fill(ctx context.Context) error {
 	if g.missing.IsEmpty() {
 		return fmt.Errorf("%w: the server has purged nothing that was not relayed, so there is no gap to fill; to go on from the checkpoint: relay run", ErrUnfit)
 	}
-	set, err := union(position, purged)
-	if err != nil {
-		return err
-	}
+	set := position.Union(purged)
 	if err := m.server.CheckPosition(ctx, set); err != nil {
 		return err
 	}

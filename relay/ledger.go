@@ -31,6 +31,7 @@ type ledger struct {
 // transaction.
 type item struct {
 	event   schema.Event
+	number  int64 // of the event, in commit order
 	tx      *binlog.Tx
 	ordinal int64 // in its transaction, counting from 1
 	end     bool
@@ -64,7 +65,7 @@ func (l *ledger) admit(tx *binlog.Tx, i int) *item {
 	if l.newest.IsZero() { // nothing is settled yet: the lag is that of what waits
 		l.newest = tx.CommittedAt
 	}
-	it := &item{event: tx.Events[i], tx: tx, ordinal: l.ordinal}
+	it := &item{event: tx.Events[i], number: l.sequence, tx: tx, ordinal: l.ordinal}
 	it.event.Sequence = l.sequence
 	l.queue = append(l.queue, it)
 	return it
@@ -106,7 +107,7 @@ func (l *ledger) cover(it *item) {
 	l.dirty = true
 	tx := it.tx
 	if !it.end {
-		l.state.Sequence = it.event.Sequence
+		l.state.Sequence = it.number
 		l.partly(it)
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
@@ -34,7 +33,7 @@ type move struct {
 func newMove(server *binlog.Server, table *schema.Table, file *checkpoint.File, order Override) (*move, error) {
 	m := &move{server: server, table: table, file: file, order: order}
 	if m.old, m.known = file.State(); m.known {
-		return m, sameTable(file.Path(), m.old, table.String())
+		return m, sameOutbox(file.Path(), m.old, server.Flavor, table.String())
 	}
 	return m, nil
 }
@@ -48,7 +47,7 @@ func (m *move) to(ctx context.Context, set *binlog.GTIDSet) error {
 		return err
 	}
 	m.next = checkpoint.State{
-		Flavor: "mysql", GTIDSet: set.String(), ServerUUID: m.server.UUID, Table: m.table.String(),
+		Flavor: string(m.server.Flavor), GTIDSet: set.String(), ServerUUID: m.server.UUID, Table: m.table.String(),
 		Sequence: m.old.Sequence, Partial: m.partial(),
 	}
 	if m.again.IsEmpty() { // else it is later than the place
@@ -65,7 +64,7 @@ func (m *move) back(ctx context.Context) error {
 	if m.kept == "" {
 		return fmt.Errorf("%w: beside %s there is no copy of an earlier checkpoint that can be read, so there is nothing to undo; to see where it stands: relay status", ErrUnfit, m.file.Path())
 	}
-	if err := sameTable(m.kept, m.next, m.table.String()); err != nil {
+	if err := sameOutbox(m.kept, m.next, m.server.Flavor, m.table.String()); err != nil {
 		return err
 	}
 	set, err := binlog.ParseGTIDSet(m.next.GTIDSet)
@@ -169,11 +168,6 @@ func (m *move) partial() *checkpoint.Partial {
 		return nil
 	}
 	return m.old.Partial
-}
-
-// union is both sets in one.
-func union(a, b *binlog.GTIDSet) (*binlog.GTIDSet, error) {
-	return binlog.ParseGTIDSet(strings.Trim(a.String()+","+b.String(), ","))
 }
 
 func listed(set *binlog.GTIDSet) string {

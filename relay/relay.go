@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -166,7 +165,12 @@ func (r *Relay) wayOut(err error) error {
 	case bad.GTID == "":
 		return fmt.Errorf("%w; mend the row or stamp it published, then start again", err)
 	}
-	return fmt.Errorf("%w; to go on behind its transaction, when its rows are dealt with: relay resume --from-gtid '%s' --yes", err, strings.Trim(state.GTIDSet+","+bad.GTID, ","))
+	behind, failure := binlog.ParseGTIDSet(state.GTIDSet)
+	one, other := binlog.ParseGTIDSet(bad.GTID)
+	if failure != nil || other != nil {
+		return err
+	}
+	return fmt.Errorf("%w; to go on behind its transaction, when its rows are dealt with: relay resume --from-gtid '%s' --yes", err, behind.Union(one))
 }
 
 // session connects both sides, within the limit, and relays once.
@@ -297,7 +301,7 @@ func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.
 // first makes the checkpoint of a relay that has none, and saves it before
 // anything is sent: from here on its place is known.
 func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.Table) (checkpoint.State, *binlog.Backfill, error) {
-	state := checkpoint.State{Flavor: "mysql", ServerUUID: server.UUID, Table: table.String()}
+	state := checkpoint.State{Flavor: string(server.Flavor), ServerUUID: server.UUID, Table: table.String()}
 	ask := server.Executed
 	if r.cfg.Start == Earliest {
 		ask = server.Purged
@@ -329,7 +333,7 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 // fits refuses a checkpoint that is not of this outbox on this server, or that
 // the server's log does not go on from.
 func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog.Server, table *schema.Table) error {
-	if err := sameTable(r.file.Path(), state, table.String()); err != nil {
+	if err := sameOutbox(r.file.Path(), state, server.Flavor, table.String()); err != nil {
 		return err
 	}
 	position, err := binlog.ParseGTIDSet(state.GTIDSet)
@@ -342,12 +346,13 @@ func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog
 	return server.Remembers(ctx, state.LastGTID, state.CommittedAt, table)
 }
 
-func sameTable(path string, state checkpoint.State, table string) error {
+// sameOutbox refuses a checkpoint of another table or another kind of server.
+func sameOutbox(path string, state checkpoint.State, flavor binlog.Flavor, table string) error {
+	if held := binlog.Flavor(state.Flavor); held != flavor {
+		return fmt.Errorf("%w: %s holds a position of %s, and the server is %s, which numbers transactions in another way; look at --mysql-dsn, give another --checkpoint, or move that file away to begin anew", ErrForeign, path, held.Product(), flavor.Product())
+	}
 	if state.Table != table {
 		return fmt.Errorf("%w: %s is of table %s, and this relay is for %s; give another --checkpoint, or move that file away", ErrForeign, path, state.Table, table)
-	}
-	if state.Flavor != "mysql" {
-		return fmt.Errorf("%w: %s holds the position of a %s server, and this relay reads MySQL; give another --checkpoint", ErrForeign, path, state.Flavor)
 	}
 	return nil
 }

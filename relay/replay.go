@@ -3,7 +3,6 @@ package relay
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,7 +37,7 @@ func Replay(ctx context.Context, cfg Config, order ReplayOrder, out io.Writer) e
 		return err
 	}
 	for _, id := range order.Drop {
-		if !slices.ContainsFunc(list, func(p Parked) bool { return p.ID == id }) {
+		if !slices.ContainsFunc(list, func(p Line) bool { return p.ID == id }) {
 			return fmt.Errorf("%w: --drop %s: no such event is parked in %s; list them with: relay replay --parked --dry-run", ErrUsage, id, path)
 		}
 	}
@@ -55,21 +54,16 @@ func Replay(ctx context.Context, cfg Config, order ReplayOrder, out io.Writer) e
 	return err
 }
 
-func listParked(list []Parked, order ReplayOrder, out io.Writer) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
+func listParked(list []Line, order ReplayOrder, out io.Writer) error {
 	for _, p := range list {
-		what := "send"
+		p.Would = "send"
 		switch {
 		case slices.Contains(order.Drop, p.ID):
-			what = "drop"
+			p.Would = "drop"
 		case p.Broken:
-			what = "keep"
+			p.Would = "keep"
 		}
-		if err := encoder.Encode(struct {
-			Would string `json:"would"`
-			Parked
-		}{what, p}); err != nil {
+		if err := p.writeTo(out); err != nil {
 			return err
 		}
 	}
@@ -77,7 +71,7 @@ func listParked(list []Parked, order ReplayOrder, out io.Writer) error {
 }
 
 // replay returns what is left.
-func replay(ctx context.Context, cfg Config, list []Parked, order ReplayOrder, out io.Writer) (left []Parked, err error) {
+func replay(ctx context.Context, cfg Config, list []Line, order ReplayOrder, out io.Writer) (left []Line, err error) {
 	cfg.Broker.Window = 1 // one at a time: there are few, and a failure must stop its aggregate
 	var broker *exchange.Publisher
 	defer func() {
@@ -124,15 +118,15 @@ func replay(ctx context.Context, cfg Config, list []Parked, order ReplayOrder, o
 
 // sendParked sends one event and waits for its receipt. One that cannot be
 // sent is a *schema.BadEventError.
-func sendParked(ctx context.Context, broker *exchange.Publisher, p *Parked) error {
+func sendParked(ctx context.Context, broker *exchange.Publisher, p *Line) error {
 	if p.Broken {
 		return &schema.BadEventError{ID: p.ID, GTID: p.GTID, Broken: true, Reason: p.Reason}
 	}
-	event := p.event()
-	if event.Headers == nil {
-		event.Headers = map[string]any{}
+	event, err := p.event()
+	if err != nil {
+		return err
 	}
-	event.Headers["replayed"] = true
+	markReplayed(event)
 	broker.Publish(event)
 	select {
 	case receipt, ok := <-broker.Receipts():
@@ -145,13 +139,19 @@ func sendParked(ctx context.Context, broker *exchange.Publisher, p *Parked) erro
 	}
 }
 
+// markReplayed tells consumers that the event is sent late.
+func markReplayed(e *schema.Event) {
+	if e.Headers == nil {
+		e.Headers = map[string]any{}
+	}
+	e.Headers["replayed"] = true
+}
+
 // writeParked replaces the parked file, durably.
-func writeParked(path string, list []Parked) error {
+func writeParked(path string, list []Line) error {
 	var buffer bytes.Buffer
-	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false)
 	for _, p := range list {
-		if err := encoder.Encode(p); err != nil {
+		if err := p.writeTo(&buffer); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -53,10 +54,13 @@ type session struct {
 	lot    *lot         // of bad events; nil: they stop the relay
 	// condemned are events by id that the broker closed the channel on.
 	condemned map[string]*schema.BadEventError
-	file      *checkpoint.File
+	file      *checkpoint.File // nil: the state is not kept
 	source    Source
 	broker    Publisher
 	window    int
+	// replays: the source is log files, which end.
+	replays bool
+	ended   bool // the source has
 	// declares: the queues are the relay's own, declared by each session.
 	declares bool
 	drain    time.Duration
@@ -111,16 +115,20 @@ func (s *session) run(ctx context.Context) error {
 		}
 	}
 	stopping := ctx.Done()
-	for deadline == nil || s.outstanding > 0 {
+	for deadline == nil && !s.ended || s.outstanding > 0 {
 		if err := s.admit(); err != nil {
 			stop(err)
 		}
 		var incoming <-chan fetched
-		if s.current == nil && deadline == nil && s.ledger.held() < readAhead*s.window {
+		if s.current == nil && deadline == nil && !s.ended && s.ledger.held() < readAhead*s.window {
 			incoming = transactions
 		}
 		select {
 		case got := <-incoming:
+			if s.replays && got.err == io.EOF {
+				s.ended = true
+				continue
+			}
 			if got.err != nil {
 				stop(got.err)
 				continue
@@ -200,6 +208,9 @@ func (s *session) admit() error {
 		s.next++
 		if it == nil {
 			continue
+		}
+		if s.replays {
+			asReplayed(&it.event)
 		}
 		if bad := s.condemn(it); bad != nil && s.lot == nil {
 			return bad
@@ -322,7 +333,7 @@ func (s *session) again(now time.Time) {
 
 // save writes the state in the background when it has moved.
 func (s *session) save() {
-	if !s.ledger.dirty || s.saved != nil {
+	if s.file == nil || !s.ledger.dirty || s.saved != nil {
 		return
 	}
 	s.ledger.dirty = false
@@ -340,7 +351,7 @@ func (s *session) leave(ctx context.Context, cause error) error {
 		}
 		s.saved = nil
 	}
-	if s.ledger.dirty {
+	if s.file != nil && s.ledger.dirty {
 		if err := s.file.Save(s.ledger.snapshot()); err != nil {
 			return unsaved(ctx, errors.Join(cause, err))
 		}

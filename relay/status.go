@@ -12,6 +12,7 @@ import (
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
 	"github.com/outboxrelay/relay/exchange"
+	"github.com/outboxrelay/relay/schema"
 )
 
 // Report is what Status prints.
@@ -25,11 +26,15 @@ type Report struct {
 
 // SourceReport is how the checkpoint stands to the server's history.
 type SourceReport struct {
-	Address  string `json:"address"`
-	Error    string `json:"error,omitempty"`
-	Executed string `json:"gtid_executed,omitempty"`
-	Behind   int64  `json:"transactions_behind"` // executed and not covered by the checkpoint
-	Missing  string `json:"behind,omitempty"`    // which
+	Address      string `json:"address"`
+	Flavor       string `json:"flavor"` // mysql or mariadb
+	Table        string `json:"table,omitempty"`
+	Layout       string `json:"layout,omitempty"`        // that its columns were taken for
+	TableProblem string `json:"table_problem,omitempty"` // why they could not be
+	Error        string `json:"error,omitempty"`
+	Executed     string `json:"gtid_executed,omitempty"`
+	Behind       int64  `json:"transactions_behind"` // executed and not covered by the checkpoint
+	Missing      string `json:"behind,omitempty"`    // which
 	// LagSeconds is now minus committed_at, and 0 when nothing is behind.
 	// RunwaySeconds is the time until the server may purge the place; -1: never.
 	// Both are absent while they are unknown: behind, with no committed_at.
@@ -111,12 +116,24 @@ func (r *Report) askSource(ctx context.Context, cfg binlog.Config, position *bin
 		return err
 	}
 	defer server.Close()
-	r.Source.Address = server.Address()
+	r.Source.Address, r.Source.Flavor = server.Address(), string(server.Flavor)
+	if r.State != nil && r.State.Flavor != r.Source.Flavor {
+		return sameOutbox(r.Checkpoint, *r.State, server.Flavor, r.State.Table)
+	}
 	executed, err := server.Executed(ctx)
 	if err != nil {
 		return err
 	}
 	r.Source.Executed = executed.String()
+	r.Source.Table = server.TableName()
+	switch table, err := server.Table(ctx); {
+	case err == nil:
+		r.Source.Table, r.Source.Layout = table.String(), string(table.Layout)
+	case errors.Is(err, schema.ErrTable), errors.Is(err, binlog.ErrGrant):
+		r.Source.TableProblem = err.Error()
+	default:
+		return err
+	}
 	if position == nil {
 		return nil
 	}
@@ -193,7 +210,12 @@ func (r *Report) print(out io.Writer) {
 	if r.Source.Error != "" {
 		line("source", "%s", r.Source.Error)
 	} else {
-		line("source", "MySQL at %s, executed %s", r.Source.Address, r.Source.Executed)
+		line("source", "%s at %s, executed %s", binlog.Flavor(r.Source.Flavor).Product(), r.Source.Address, r.Source.Executed)
+		if r.Source.TableProblem != "" {
+			line("layout", "%s", r.Source.TableProblem)
+		} else {
+			line("layout", "%s, of %s", r.Source.Layout, r.Source.Table)
+		}
 	}
 	if r.State != nil && r.Source.Error == "" {
 		if lag := r.Source.LagSeconds; lag != nil {

@@ -56,7 +56,7 @@ func TestStatusPlace(t *testing.T) {
 					t.Errorf("%s is there: %t, in\n%s", field, got, b)
 				}
 			}
-			if strings.Contains(string(b), `"committed_at"`) != (test.committed > 0) {
+			if strings.Contains(string(b), `"committed_at":null`) != (test.committed == 0) {
 				t.Errorf("committed_at in\n%s", b)
 			}
 		})

@@ -18,6 +18,7 @@ const (
 	JSON
 	Time
 	Enum
+	UUID // of MariaDB: 16 bytes, read as lower-case text
 )
 
 // Column is one column of the outbox table, as information_schema.columns
@@ -30,7 +31,9 @@ type Column struct {
 	Unsigned bool     // of an Integer
 	Charset  string   // of Text and Enum: the MySQL name, "utf8mb4"
 	Values   []string // of an Enum, in the order of their index, which counts from 1
+	Exact    bool     // the Values are the log's: information_schema has ? for characters beyond U+FFFF
 	Zoned    bool     // of a Time: TIMESTAMP, stored in UTC; else DATETIME, in the writer's zone
+	Checked  bool     // of Text: the server keeps it valid JSON, which is what MariaDB calls JSON
 }
 
 // NewColumn describes a column from the fields of information_schema.columns:
@@ -58,36 +61,72 @@ func NewColumn(name, dataType, columnType string, octets int, charset string) Co
 		c.Kind, c.Zoned = Time, true
 	case "enum":
 		c.Kind, c.Values = Enum, enumValues(columnType)
+	case "uuid":
+		c.Kind = UUID
 	}
 	return c
 }
 
-// enumValues takes apart enum('a','it”s'), in which a quote is doubled.
-func enumValues(columnType string) []string {
-	var values []string
-	rest := columnType
-	for {
-		_, after, found := strings.Cut(rest, "'")
-		if !found {
-			return values
-		}
-		var value strings.Builder
-		for {
-			text, tail, closed := strings.Cut(after, "'")
-			value.WriteString(text)
-			if !closed || !strings.HasPrefix(tail, "'") {
-				rest = tail
-				break
-			}
-			value.WriteByte('\'')
-			after = tail[1:]
-		}
-		values = append(values, value.String())
-	}
+// unreadable tells of a type of MariaDB's whose size in the log cannot be told
+// from the log: times with a fraction in the form of MariaDB 5.3.
+func (c Column) unreadable() bool {
+	return strings.HasSuffix(c.Type, "/* mariadb-5.3 */") && strings.Contains(c.Type, "(")
 }
 
-// charsets are the character sets whose bytes are UTF-8 as they stand.
-var charsets = map[string]bool{"utf8mb4": true, "utf8mb3": true, "utf8": true, "ascii": true}
+// enumValues takes apart enum('a','it”s'), in which a quote is doubled and a
+// backslash stands before another one and before n, r and 0.
+func enumValues(columnType string) []string {
+	var values []string
+	var value strings.Builder
+	inside := false
+	for i := 0; i < len(columnType); i++ {
+		c, next := columnType[i], byte(0)
+		if i+1 < len(columnType) {
+			next = columnType[i+1]
+		}
+		switch {
+		case !inside:
+			inside = c == '\''
+		case c == '\'' && next != '\'':
+			values = append(values, value.String())
+			value.Reset()
+			inside = false
+		case (c == '\'' || c == '\\') && next != 0:
+			if at := strings.IndexByte("nr0", next); c == '\\' && at >= 0 {
+				next = "\n\r\x00"[at]
+			}
+			value.WriteByte(next)
+			i++
+		default:
+			value.WriteByte(c)
+		}
+	}
+	return values
+}
+
+// Label is the text of an Enum's index.
+func (c Column) Label(index int) (string, error) {
+	switch {
+	case index == 0: // the empty text that stands for an invalid value
+		return "", nil
+	case index < 0 || index > len(c.Values):
+		return "", fmt.Errorf("enum index %d of %d", index, len(c.Values))
+	}
+	label := c.Values[index-1]
+	if !c.Exact && strings.Contains(label, "?") {
+		switch c.Charset {
+		case "utf8mb4", "utf16", "utf16le", "utf32", "gb18030":
+			return "", fmt.Errorf("the label %q may have another character in place of each question mark, which only the log tells: SET PERSIST binlog_row_metadata = FULL", label)
+		}
+	}
+	return label, nil
+}
+
+// Converted tells whether the column's bytes as they are stored go through
+// UTF8 to become what SELECT prints.
+func (c Column) Converted() bool {
+	return (c.Kind == Text || c.Kind == Enum) && !isUTF8(c.Charset)
+}
 
 // can reports why the column cannot serve the role; nil when it can.
 func (c Column) can(r Role, table string) error {
@@ -95,8 +134,8 @@ func (c Column) can(r Role, table string) error {
 		if c.Kind != kind {
 			continue
 		}
-		if (kind == Text || kind == Enum) && !charsets[c.Charset] {
-			return fmt.Errorf("column %s has character set %s, and the relay reads utf8mb4, utf8mb3 and ascii; type: ALTER TABLE %s CONVERT TO CHARACTER SET utf8mb4",
+		if (kind == Text || kind == Enum) && !convertible(c.Charset) {
+			return fmt.Errorf("column %s has the character set %s, which is none of text that the relay knows; type: ALTER TABLE %s CONVERT TO CHARACTER SET utf8mb4",
 				c.Name, c.Charset, table)
 		}
 		return nil

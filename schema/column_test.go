@@ -58,7 +58,8 @@ func TestEnumValues(t *testing.T) {
 		{"enum('it''s','''','a,b','')", []string{"it's", "'", "a,b", ""}},
 		{"enum('('')')", []string{"(')"}},
 		{"enum('ä 雪')", []string{"ä 雪"}},
-		{"enum('never closed", []string{"never closed"}},
+		{`enum('a\\b','\n\r\0','\\''','\\n')`, []string{`a\b`, "\n\r\x00", `\'`, `\n`}},
+		{"enum('never closed", nil},
 		{"enum()", nil},
 	}
 	for _, tt := range tests {

@@ -8,6 +8,9 @@
 // Invariant: a row either becomes exactly one Event, or Table.Event returns a
 // *BadEventError that says why; no value is guessed, shortened or left out.
 //
+// Text of MySQL's other character sets becomes UTF-8 by UTF8, before it is a
+// Value: binlog calls it for the log's rows and for the table's alike.
+//
 //	columns ──► NewTable ──► Table ──┐
 //	                                 ├─► Table.Event ──► Event | *BadEventError
 //	a row's Values ──────────────────┘

@@ -46,7 +46,8 @@ type Event struct {
 	Bad *BadEventError
 
 	// Sequence grows by one with each event in commit order. The same event
-	// carries the same number when it is sent again after a crash.
+	// carries the same number when it is sent again after a crash. 0: it has
+	// none, and comes out of log files.
 	Sequence int64
 }
 

@@ -21,21 +21,22 @@ const (
 	RoleVersion
 	RoleCreatedAt
 	RoleStatus
+	RoleTrace
 
-	Roles = int(RoleStatus) + 1 // how many there are
+	Roles = int(RoleTrace) + 1 // how many there are
 )
 
 var roleNames = [Roles]string{
 	"id", "aggregate_id", "aggregate_type", "event_type", "topic",
-	"payload", "headers", "version", "created_at", "status",
+	"payload", "headers", "version", "created_at", "status", "trace",
 }
 
 func (r Role) String() string { return roleNames[r] }
 
 // roleKinds says which kinds of columns can serve a role.
 var roleKinds = [Roles][]Kind{
-	RoleID:            {Integer, Text, Binary},
-	RoleAggregateID:   {Integer, Text, Binary},
+	RoleID:            {Integer, Text, Binary, UUID},
+	RoleAggregateID:   {Integer, Text, Binary, UUID},
 	RoleAggregateType: {Text, Enum},
 	RoleEventType:     {Text, Enum},
 	RoleTopic:         {Text, Enum},
@@ -44,6 +45,7 @@ var roleKinds = [Roles][]Kind{
 	RoleVersion:       {Integer, Text},
 	RoleCreatedAt:     {Time, Integer},
 	RoleStatus:        {Enum, Text, Integer},
+	RoleTrace:         {Text},
 }
 
 // Layout is a convention of column names.
@@ -54,8 +56,8 @@ type Layout string
 const (
 	Auto      Layout = "auto"
 	Relay     Layout = "relay"
-	Debezium  Layout = "debezium"  // Debezium's outbox event router
-	Eventuate Layout = "eventuate" // Eventuate Tram's message table
+	Debezium  Layout = "debezium"  // Debezium's outbox event router; a NULL payload is a tombstone, sent without a body
+	Eventuate Layout = "eventuate" // Eventuate Tram's message table; the aggregate is in its headers
 )
 
 // convention lists the column names that may serve each role, the preferred
@@ -80,14 +82,15 @@ var conventions = []convention{
 		layout: Debezium,
 		names: map[Role][]string{
 			RoleID: {"id"}, RoleAggregateID: {"aggregateid"}, RoleAggregateType: {"aggregatetype"},
-			RoleEventType: {"type"}, RolePayload: {"payload"}, RoleCreatedAt: {"timestamp"},
+			RoleEventType: {"type"}, RolePayload: {"payload"}, RoleCreatedAt: {"timestamp"}, RoleTrace: {"tracingspancontext"},
 		},
 		needed: []Role{RoleID, RoleAggregateID, RoleAggregateType, RoleEventType, RolePayload},
 	},
 	{
 		layout: Eventuate,
 		names: map[Role][]string{
-			RoleID: {"id"}, RoleTopic: {"destination"}, RoleHeaders: {"headers"}, RolePayload: {"payload"},
+			RoleID:    {"dbid", "id"}, // where there is a dbid, the id is empty
+			RoleTopic: {"destination"}, RoleHeaders: {"headers"}, RolePayload: {"payload"},
 			RoleStatus: {"published"}, RoleCreatedAt: {"creation_time"},
 		},
 		needed: []Role{RoleID, RoleTopic, RoleHeaders, RolePayload},
@@ -144,7 +147,7 @@ func (c convention) assign(columns []Column, chosen map[Role]string) (roles [Rol
 		}
 		_, asked := chosen[r]
 		if roles[r] < 0 && (asked || slices.Contains(c.needed, r)) {
-			missing = append(missing, names[0])
+			missing = append(missing, names[len(names)-1])
 		}
 	}
 	return roles, missing

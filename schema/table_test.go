@@ -96,8 +96,9 @@ func TestNewTable(t *testing.T) {
 			"id=ID aggregate_id=Aggregate_ID topic=TOPIC payload=Payload created_at=Created_At"},
 		{"debezium", debeziumColumns, Auto, "", Debezium, "id=id aggregate_id=aggregateid aggregate_type=aggregatetype event_type=type payload=payload"},
 		{"debezium with a time", append(debeziumColumns[:5:5], "timestamp timestamp(6)", "tracingspancontext text"), Debezium, "", Debezium,
-			"id=id aggregate_id=aggregateid aggregate_type=aggregatetype event_type=type payload=payload created_at=timestamp"},
+			"id=id aggregate_id=aggregateid aggregate_type=aggregatetype event_type=type payload=payload created_at=timestamp trace=tracingspancontext"},
 		{"eventuate", eventuateColumns, Auto, "", Eventuate, "id=id topic=destination payload=payload headers=headers created_at=creation_time status=published"},
+		{"eventuate with ids of the database", append([]string{"dbid bigint"}, eventuateColumns...), Auto, "", Eventuate, "id=dbid topic=destination payload=payload headers=headers created_at=creation_time status=published"},
 		{"single columns", []string{"event_id bigint", "aggregate_id bigint", "topic text", "body json", "created_at datetime"}, Auto, "id=event_id,payload=body", Relay,
 			"id=event_id aggregate_id=aggregate_id topic=topic payload=body created_at=created_at"},
 		{"a column against the layout's", append(debeziumColumns[:5:5], "subject varchar(9)"), Debezium, "topic=subject", Debezium,
@@ -152,10 +153,10 @@ func TestNewTableRefuses(t *testing.T) {
 		{"payload of an integer", with(relayColumns, "payload int"), Options{}, "shop.outbox: column payload is int, which cannot hold the payload"},
 		{"created_at of text", with(relayColumns, "created_at varchar(30)"), Options{}, "shop.outbox: column created_at is varchar(30), which cannot hold the created_at"},
 		{"headers of bytes", append(relayColumns[:7:7], "headers blob"), Options{}, "shop.outbox: column headers is blob, which cannot hold the headers"},
-		{"latin1", with(relayColumns, "topic varchar(120) charset latin1"), Options{},
-			"shop.outbox: column topic has character set latin1, and the relay reads utf8mb4, utf8mb3 and ascii; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
-		{"latin1 enum", with(relayColumns, "status enum('pending') charset latin1"), Options{},
-			"shop.outbox: column status has character set latin1, and the relay reads utf8mb4, utf8mb3 and ascii; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
+		{"an unknown character set", with(relayColumns, "topic varchar(120) charset klingon"), Options{},
+			"shop.outbox: column topic has the character set klingon, which is none of text that the relay knows; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
+		{"labels of bytes", with(relayColumns, "status enum('pending') charset binary"), Options{},
+			"shop.outbox: column status has the character set binary, which is none of text that the relay knows; type: ALTER TABLE shop.outbox CONVERT TO CHARACTER SET utf8mb4"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -199,7 +200,7 @@ func TestParseColumns(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" || (err == nil) != (tt.want != nil) {
 			t.Errorf("%q: error %v (-want +got):\n%s", tt.text, err, diff)
 		}
-		if err != nil && !strings.Contains(err.Error(), "with the roles id, aggregate_id, aggregate_type, event_type, topic, payload, headers, version, created_at, status") {
+		if err != nil && !strings.Contains(err.Error(), "with the roles id, aggregate_id, aggregate_type, event_type, topic, payload, headers, version, created_at, status, trace") {
 			t.Errorf("%q: error %v does not name the roles", tt.text, err)
 		}
 	}

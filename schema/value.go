@@ -2,12 +2,14 @@ package schema
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -32,10 +34,12 @@ type Origin struct {
 	CommittedAt time.Time // stands in for created_at where the table has none
 }
 
-// eventuateAggregate is the header in which Eventuate Tram keeps the
-// aggregate id (io.eventuate.tram.messaging.common.Message).
+// The headers in which Eventuate Tram keeps what other layouts have columns for
+// (its Message and EventMessageHeaders). Every message of an aggregate's events
+// has them, commands and replies have only the first.
 const (
-	eventuateAggregate     = "PARTITION_ID"
+	eventuatePartition     = "PARTITION_ID" // by which Eventuate orders; an event's is its aggregate's id
+	eventuateAggregate     = "event-aggregate-id"
 	eventuateAggregateType = "event-aggregate-type"
 	eventuateEventType     = "event-type"
 )
@@ -51,6 +55,7 @@ func (t *Table) Event(row *Values, from Origin) Event {
 	e.Topic = r.text(RoleTopic, t.Layout != Debezium)
 	e.Version = r.text(RoleVersion, false)
 	e.Headers = r.headers()
+	r.trace()
 	e.Payload, e.ContentType = r.payload()
 	r.createdAt()
 	if t.roles[RoleAggregateID] >= 0 {
@@ -127,28 +132,34 @@ func (r *reader) text(role Role, needed bool) string {
 }
 
 // IDText is the text of an id: for binary columns a lower-case UUID where it
-// is a BINARY(16), else hex; what it is for others.
+// is a BINARY(16), or a longer one that has only zeros behind sixteen bytes and
+// whose hex no message id could hold (Hibernate's BINARY(255)), else hex; what
+// it is for others.
 func IDText(c Column, b []byte) string {
-	if c.Kind != Binary {
+	switch {
+	case c.Kind != Binary:
 		return string(b)
-	}
-	if c.Length == 16 && len(b) == 16 {
-		return uuid.UUID(b).String()
+	case c.Length == 16 && len(b) == 16, len(b) == c.Length && longUUID(c) && len(bytes.TrimRight(b, "\x00")) <= 16:
+		return uuid.UUID(b[:16]).String()
 	}
 	return hex.EncodeToString(b)
 }
+
+// longUUID tells whether a BINARY's hex is longer than the 255 bytes of a
+// message id.
+func longUUID(c Column) bool { return c.Length > 255/2 }
 
 // ParseID is the reverse of IDText: the value by which a query finds the row.
 func ParseID(c Column, id string) (any, error) {
 	if c.Kind != Binary {
 		return id, nil
 	}
-	if c.Length == 16 {
+	if c.Length == 16 || (longUUID(c) && len(id) != 2*c.Length) {
 		u, err := uuid.Parse(id)
 		if err != nil {
 			return nil, fmt.Errorf("schema: id %q is not a UUID, and column %s is %s", id, c.Name, c.Type)
 		}
-		return u[:], nil
+		return append(u[:], make([]byte, c.Length-16)...), nil
 	}
 	b, err := hex.DecodeString(id)
 	if err != nil {
@@ -158,8 +169,9 @@ func ParseID(c Column, id string) (any, error) {
 }
 
 func (r *reader) payload() (body []byte, contentType string) {
-	c, v, ok := r.value(RolePayload, true)
-	if !ok {
+	tombstone := r.table.Layout == Debezium && r.row[RolePayload].Null
+	c, v, ok := r.value(RolePayload, !tombstone)
+	if !ok && !tombstone {
 		return nil, ""
 	}
 	switch c.Kind {
@@ -168,6 +180,9 @@ func (r *reader) payload() (body []byte, contentType string) {
 	case Text:
 		if !utf8.Valid(v.Bytes) {
 			r.fail("column %s is not valid UTF-8", c.Name)
+		}
+		if c.Checked {
+			return v.Bytes, "application/json"
 		}
 		return v.Bytes, "text/plain;charset=utf-8"
 	default:
@@ -242,14 +257,41 @@ func headerValue(text json.RawMessage) any {
 	}
 }
 
+// trace adds what Debezium keeps of a span to the headers: the properties that
+// its tracing stored, traceparent among them, or the traceparent alone.
+func (r *reader) trace() {
+	c, v, ok := r.value(RoleTrace, false)
+	if !ok || len(v.Bytes) == 0 {
+		return
+	}
+	text := string(v.Bytes)
+	properties, err := parseProperties(text)
+	if err != nil {
+		r.fail("column %s: %v", c.Name, err)
+		return
+	}
+	if !strings.ContainsAny(text, "=:") {
+		properties = map[string]string{"traceparent": strings.TrimSpace(text)}
+	}
+	for name, value := range properties {
+		if r.event.Headers == nil {
+			r.event.Headers = map[string]any{}
+		}
+		r.event.Headers[name] = value
+	}
+}
+
 // eventuate takes the aggregate from the headers, where Eventuate Tram has
 // it; a message without one is an aggregate of its own.
 func (r *reader) eventuate() {
 	e := r.event
-	text := func(name string) string { s, _ := e.Headers[name].(string); return s }
-	if e.AggregateID = text(eventuateAggregate); e.AggregateID == "" {
-		e.AggregateID = e.ID
+	text := func(name string) string {
+		if v := e.Headers[name]; v != nil {
+			return fmt.Sprint(v)
+		}
+		return ""
 	}
+	e.AggregateID = cmp.Or(text(eventuatePartition), text(eventuateAggregate), e.ID)
 	if r.table.roles[RoleAggregateType] < 0 {
 		e.AggregateType = text(eventuateAggregateType)
 	}

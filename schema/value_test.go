@@ -92,6 +92,23 @@ func TestEvent(t *testing.T) {
 			Event{ID: "e1", AggregateID: "42", AggregateType: "order", EventType: "OrderPlaced", Topic: "orders", Payload: []byte("{}"),
 				ContentType: "text/plain;charset=utf-8", CreatedAt: createdAt.Truncate(time.Millisecond), GTID: "g:1",
 				Headers: map[string]any{"PARTITION_ID": "42", "event-aggregate-type": "order", "event-type": "OrderPlaced"}}},
+		{"debezium with a trace", append(debeziumColumns[:5:5], "tracingspancontext varchar(256)"),
+			cells{"id": "e1", "aggregatetype": "order", "aggregateid": "42", "type": "OrderPlaced", "payload": "{}",
+				"tracingspancontext": "#Mon Nov 30 17:23:04 UTC 2026\ntraceparent=00-1-2-01\ntracestate=a\\=1\n"},
+			Event{ID: "e1", AggregateID: "42", AggregateType: "order", EventType: "OrderPlaced", Payload: []byte("{}"),
+				ContentType: "application/json", CreatedAt: origin.CommittedAt, GTID: "g:1", Headers: map[string]any{"traceparent": "00-1-2-01", "tracestate": "a=1"}}},
+		{"debezium with a bare trace", append(debeziumColumns[:5:5], "tracingspancontext varchar(256)"),
+			cells{"id": "e1", "aggregatetype": "order", "aggregateid": "42", "type": "OrderPlaced", "payload": nil, "tracingspancontext": "00-1-2-01"},
+			Event{ID: "e1", AggregateID: "42", AggregateType: "order", EventType: "OrderPlaced",
+				ContentType: "application/json", CreatedAt: origin.CommittedAt, GTID: "g:1", Headers: map[string]any{"traceparent": "00-1-2-01"}}},
+		{"eventuate with a number", eventuateColumns,
+			cells{"id": "e1", "destination": "orders", "payload": "{}", "published": "0", "creation_time": "0", "headers": `{"PARTITION_ID": 42}`},
+			Event{ID: "e1", AggregateID: "42", Topic: "orders", Payload: []byte("{}"), Headers: map[string]any{"PARTITION_ID": int64(42)},
+				ContentType: "text/plain;charset=utf-8", CreatedAt: time.Unix(0, 0).UTC(), GTID: "g:1"}},
+		{"eventuate without a partition", eventuateColumns,
+			cells{"id": "e1", "destination": "orders", "payload": "{}", "published": "0", "creation_time": "0", "headers": `{"event-aggregate-id": "42"}`},
+			Event{ID: "e1", AggregateID: "42", Topic: "orders", Payload: []byte("{}"), Headers: map[string]any{"event-aggregate-id": "42"},
+				ContentType: "text/plain;charset=utf-8", CreatedAt: time.Unix(0, 0).UTC(), GTID: "g:1"}},
 		{"eventuate without an aggregate", eventuateColumns,
 			cells{"id": "e1", "destination": "orders", "payload": "{}", "published": "0", "creation_time": "0", "headers": "{}"},
 			Event{ID: "e1", AggregateID: "e1", Topic: "orders", Payload: []byte("{}"), Headers: map[string]any{},
@@ -245,8 +262,8 @@ func TestParseID(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for _, c := range columns("id binary(16)", "id binary(20)", "id varbinary(16)", "id blob") {
-		for range 1000 {
+	for _, c := range append(columns("id binary(16)", "id binary(20)", "id varbinary(16)", "id blob"), NewColumn("id", "binary", "binary(255)", 255, "")) {
+		for i := range 1000 {
 			size := random.IntN(40)
 			if c.Length > 0 {
 				size = c.Length
@@ -254,6 +271,9 @@ func TestParseID(t *testing.T) {
 			value := make([]byte, size)
 			for i := range value {
 				value[i] = byte(random.Uint32() >> random.IntN(8)) // zeros are frequent
+			}
+			if c.Length == 255 && i%2 == 0 {
+				clear(value[16:])
 			}
 			text := IDText(c, value)
 			got, err := ParseID(c, text)

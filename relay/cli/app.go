@@ -19,7 +19,7 @@ import (
 // Run does what args say; args[0] is the program's name. Only the caller
 // exits: relay.ExitCode tells with which code.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	args = hideSecrets(args)
+	args = spreadFiles(hideSecrets(args))
 	err := app(stdout, stderr).RunContext(ctx, args)
 	var own cli.ExitCoder
 	if errors.As(err, &own) { // of the library: help for a command that there is not
@@ -47,6 +47,8 @@ func app(stdout, stderr io.Writer) *cli.App {
 		ErrWriter:       stderr,
 		ExitErrHandler:  func(*cli.Context, error) {},
 		CommandNotFound: nil,
+		// An id or a path may have a comma.
+		DisableSliceFlagSeparator: true,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usage("there is no command %q; type: relay help", c.Args().First())

@@ -55,17 +55,23 @@ func placeFlags() []cli.Flag {
 	}
 }
 
-// runFlags say how to relay.
-func runFlags() []cli.Flag {
-	return append(placeFlags(),
-		&cli.Uint64Flag{Name: "server-id", Usage: "replica id", DefaultText: "derived from host and checkpoint path, 2^31 and up", EnvVars: env("server-id")},
-		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
+// paceFlags say how fast to send, and how long to wait.
+func paceFlags() []cli.Flag {
+	return []cli.Flag{
 		number("window", 4096, "events in flight at most"),
 		text("order", "strict", "strict: an event waits for the one before it of its aggregate; pipelined: without that wait"),
-		text("on-bad-event", "stop", "stop: exit with 65; park: put it into <checkpoint>.parked and hold its aggregate back"),
-		text("listen", "127.0.0.1:9347", "address of /metrics, /healthz, /readyz; '': off"),
 		duration("drain-timeout", 15*time.Second, "time to settle what is in flight after SIGTERM"),
 		duration("give-up-after", 0, "exit with 75 when a server is away for longer; 0: never"),
+	}
+}
+
+// runFlags say how to relay.
+func runFlags() []cli.Flag {
+	return append(append(placeFlags(), paceFlags()...),
+		&cli.Uint64Flag{Name: "server-id", Usage: "replica id", DefaultText: "derived from host and checkpoint path, 2^31 and up", EnvVars: env("server-id")},
+		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
+		text("on-bad-event", "stop", "stop: exit with 65; park: put it into <checkpoint>.parked and hold its aggregate back"),
+		text("listen", "127.0.0.1:9347", "address of /metrics, /healthz, /readyz; '': off"),
 	)
 }
 
@@ -83,14 +89,10 @@ func config(c *cli.Context) (relay.Config, error) {
 		return cfg, err
 	}
 	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
-	cfg.Start, cfg.Order = relay.Backfill, relay.Strict
+	cfg.Start = relay.Backfill
 	cfg.Listen = c.String("listen")
-	cfg.Window, cfg.DrainTimeout, cfg.GiveUpAfter = c.Int("window"), c.Duration("drain-timeout"), c.Duration("give-up-after")
-	if c.IsSet("window") && (cfg.Window < 1 || cfg.Window > 1<<16) {
-		return cfg, usage("--window %d is not between 1 and 65536", cfg.Window)
-	}
-	if c.IsSet("drain-timeout") && cfg.DrainTimeout <= 0 || cfg.GiveUpAfter < 0 {
-		return cfg, usage("--drain-timeout %s must be above 0, and --give-up-after %s not below", cfg.DrainTimeout, cfg.GiveUpAfter)
+	if err := pace(c, &cfg); err != nil {
+		return cfg, err
 	}
 	if s := relay.Start(c.String("start")); s != "" {
 		if s != relay.Backfill && s != relay.Latest && s != relay.Earliest {
@@ -104,22 +106,40 @@ func config(c *cli.Context) (relay.Config, error) {
 		}
 		cfg.OnBadEvent = b
 	}
-	if o := relay.Order(c.String("order")); o != "" {
-		if o != relay.Strict && o != relay.Pipelined {
-			return cfg, usage("--order %q is none of strict, pipelined", o)
-		}
-		cfg.Order = o
-	}
 	cfg.Source.ServerID, err = serverID(c, cfg.Checkpoint)
 	return cfg, err
 }
 
+// pace reads how fast to send, and how long to wait.
+func pace(c *cli.Context, cfg *relay.Config) error {
+	cfg.Order = relay.Strict
+	cfg.Window, cfg.DrainTimeout, cfg.GiveUpAfter = c.Int("window"), c.Duration("drain-timeout"), c.Duration("give-up-after")
+	if c.IsSet("window") && (cfg.Window < 1 || cfg.Window > 1<<16) {
+		return usage("--window %d is not between 1 and 65536", cfg.Window)
+	}
+	if c.IsSet("drain-timeout") && cfg.DrainTimeout <= 0 || cfg.GiveUpAfter < 0 {
+		return usage("--drain-timeout %s must be above 0, and --give-up-after %s not below", cfg.DrainTimeout, cfg.GiveUpAfter)
+	}
+	if o := relay.Order(c.String("order")); o != "" {
+		if o != relay.Strict && o != relay.Pipelined {
+			return usage("--order %q is none of strict, pipelined", o)
+		}
+		cfg.Order = o
+	}
+	return nil
+}
+
 func source(c *cli.Context) (binlog.Config, error) {
+	if c.String("mysql-dsn") == "" {
+		return binlog.Config{}, usage("--mysql-dsn is missing; type: relay %s --mysql-dsn 'relay:PASSWORD@tcp(127.0.0.1:3306)/shop', or set RELAY_MYSQL_DSN", c.Command.Name)
+	}
+	return outbox(c)
+}
+
+// outbox reads what the outbox is; the server that has it may be left out.
+func outbox(c *cli.Context) (binlog.Config, error) {
 	cfg := binlog.Config{DSN: c.String("mysql-dsn"), Table: c.String("table")}
 	var err error
-	if cfg.DSN == "" {
-		return cfg, usage("--mysql-dsn is missing; type: relay %s --mysql-dsn 'relay:PASSWORD@tcp(127.0.0.1:3306)/shop', or set RELAY_MYSQL_DSN", c.Command.Name)
-	}
 	if cfg.Password, err = secretFile(c, "mysql-password-file"); err != nil {
 		return cfg, err
 	}

@@ -1,0 +1,318 @@
+package binlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/replication"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+// Archive is log files on disk that make up one piece of a server's history:
+// an archive has them when the server has purged them. It needs no server
+// where the log names the table's columns (binlog_row_metadata=FULL).
+type Archive struct {
+	Set         *GTIDSet  // all transactions in the files
+	First, Last time.Time // commit times of the first and the last; zero: none
+
+	cfg   ArchiveConfig
+	files []archiveFile
+}
+
+// ArchiveConfig says which files, and what of them.
+type ArchiveConfig struct {
+	Files           []string // paths, in the order in which the server wrote them
+	Database, Table string
+	Options         schema.Options // how the table's columns are to be taken
+
+	// Define tells the table's definition for logs that do not name its
+	// columns. It is asked once, when it is needed. Defaults to refusing them.
+	Define func(ctx context.Context) (*schema.Table, error)
+}
+
+type archiveFile struct {
+	path     string
+	previous *GTIDSet // what was committed before it
+	end      int64    // offset behind its last whole transaction
+}
+
+// OpenArchive reads the files once, without their rows, and sees to it that
+// they are whole and follow each other, so that a Playback does not stop half
+// way for one that is not. The end of a file that the server had not closed
+// is behind its last whole transaction. Errors wrap ErrFiles or ErrDamaged and
+// name the file.
+func OpenArchive(ctx context.Context, cfg ArchiveConfig) (*Archive, error) {
+	a := &Archive{cfg: cfg, Set: emptySet()}
+	if len(cfg.Files) == 0 {
+		return nil, fmt.Errorf("%w: none was given", ErrFiles)
+	}
+	for _, path := range cfg.Files {
+		r, err := openLog(path)
+		if err != nil {
+			return nil, err
+		}
+		previous, err := r.head()
+		r.close()
+		if err != nil {
+			return nil, err
+		}
+		a.files = append(a.files, archiveFile{path: path, previous: previous})
+	}
+	if err := a.ordered(); err != nil {
+		return nil, err
+	}
+	return a, a.survey(ctx)
+}
+
+// ordered refuses files in another order than that of the server.
+func (a *Archive) ordered() error {
+	for i := 1; i < len(a.files); i++ {
+		if a.files[i].previous.Contains(a.files[i-1].previous) {
+			continue
+		}
+		sorted := slices.Clone(a.files)
+		slices.SortStableFunc(sorted, func(x, y archiveFile) int { return cmp.Compare(x.previous.Count(), y.previous.Count()) })
+		var paths []string
+		for _, f := range sorted {
+			paths = append(paths, f.path)
+		}
+		return fmt.Errorf("%w: %s was written before %s, or on another server; of one server, type: --from-binlog %s", ErrFiles, a.files[i].path, a.files[i-1].path, strings.Join(paths, " "))
+	}
+	return nil
+}
+
+// survey reads all groups, without their rows, and notes where each file ends.
+func (a *Archive) survey(ctx context.Context) error {
+	p := a.play()
+	defer p.Close()
+	p.assembler.pass = func(*group) bool { return true }
+	seen := a.files[0].previous.Clone()
+	p.turned = func(i int) error {
+		if unknown := seen.Minus(a.files[i].previous); !unknown.IsEmpty() {
+			return fmt.Errorf("%w: %s was not written behind %s: it does not know %d transactions before it: %s; give files of one server, each once, in their order; those of several servers each on their own",
+				ErrFiles, a.files[i].path, a.files[i-1].path, unknown.Count(), unknown)
+		}
+		if missing := a.files[i].previous.Minus(seen); !missing.IsEmpty() {
+			return fmt.Errorf("%w: between %s and %s %d transactions are missing: %s; give the files that have them as well, beginning with %s, or replay those before the gap and those behind it each on their own",
+				ErrFiles, a.files[i-1].path, a.files[i].path, missing.Count(), missing, cmp.Or(p.following, "the one behind "+a.files[i-1].path))
+		}
+		return nil
+	}
+	for {
+		tx, err := p.next(ctx)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		gtid := cmp.Or(tx.GTID, tx.Prepared)
+		if seen.Has(gtid) {
+			return fmt.Errorf("%w: %s has transaction %s, which came before; give each file once, and files of one server only", ErrFiles, p.path(), gtid)
+		}
+		seen.Add(gtid)
+		a.Set.Add(gtid)
+		if a.First.IsZero() {
+			a.First = tx.CommittedAt
+		}
+		a.Last = tx.CommittedAt
+	}
+}
+
+// play is a Playback of everything.
+func (a *Archive) play() *Playback {
+	return &Playback{archive: a, assembler: newAssembler(&schema.Table{Database: a.cfg.Database, Name: a.cfg.Table})}
+}
+
+// Play begins to read those of the archive's transactions that are wanted. An
+// XA transaction goes by the GTID of its XA COMMIT.
+func (a *Archive) Play(ctx context.Context, wanted func(GTID) bool) *Playback {
+	p := a.play()
+	p.wanted = wanted
+	p.assembler.way = "to replay the others without it: --gtid with their set; if what it lacks stands in an earlier file, give that one as well"
+	p.assembler.pass = func(g *group) bool { return g.xa == "" && !wanted(g.tx.GTID) }
+	p.assembler.decoder.redefine = func(tm *tableMap) (*schema.Table, error) { return p.define(ctx, tm) }
+	return p
+}
+
+// Playback reads the transactions of an archive, in the order of the log. It
+// is used by one goroutine; after an error it is of no more use than to be
+// closed.
+type Playback struct {
+	archive   *Archive
+	assembler *assembler
+	wanted    func(GTID) bool
+	defined   *schema.Table   // by a server; nil: not asked for yet
+	turned    func(int) error // hears of every file but the first; nil: nobody does
+
+	at        int        // index of the file that is being read
+	reader    *logReader // of it; nil: not yet open
+	begin     int64      // where the last group began in it
+	named     int64      // behind its GTID
+	following string     // the file that the server wrote behind the one before
+	failed    error      // of a file, as event returned it
+}
+
+// Next returns the next transaction, or part of a large one; io.EOF after the
+// last.
+func (p *Playback) Next(ctx context.Context) (*Tx, error) {
+	for {
+		tx, err := p.next(ctx)
+		if err != nil || tx.GTID.IsZero() || p.wanted(tx.GTID) {
+			return tx, err
+		}
+	}
+}
+
+// Undecided lists, once Next has come to the end, the XA PREPARE of outbox
+// rows of which the files do not tell whether they were committed.
+func (p *Playback) Undecided() (list []GTID) {
+	for _, half := range p.assembler.prepared {
+		if len(half.events) > 0 {
+			list = append(list, half.gtid)
+		}
+	}
+	slices.SortFunc(list, func(x, y GTID) int { return strings.Compare(x.String(), y.String()) })
+	return list
+}
+
+// Mapped tells whether the files so far had any change of the outbox table.
+func (p *Playback) Mapped() bool { return p.assembler.decoder.image != nil }
+
+// Close closes the file that is open.
+func (p *Playback) Close() {
+	if p.reader != nil {
+		p.reader.close()
+		p.reader = nil
+	}
+	p.assembler.close()
+}
+
+func (p *Playback) path() string { return p.archive.files[min(p.at, len(p.archive.files)-1)].path }
+
+func (p *Playback) next(ctx context.Context) (*Tx, error) {
+	tx, err := p.assembler.next(func() (rawEvent, error) {
+		var raw rawEvent
+		raw, p.failed = p.event(ctx)
+		return raw, p.failed
+	})
+	if err == io.EOF && p.assembler.group != nil { // a single event, which says nothing about its end
+		return p.assembler.commit()
+	}
+	if errors.Is(err, ErrTorn) { // in a file nothing follows that mends it
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err != nil && err != p.failed { // it names no file
+		err = fmt.Errorf("%s before offset %d: %w", p.path(), p.reader.offset, err)
+	}
+	return tx, err
+}
+
+// event returns the next event of any file.
+func (p *Playback) event(ctx context.Context) (rawEvent, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return rawEvent{}, err
+		}
+		if p.at == len(p.archive.files) {
+			return rawEvent{}, io.EOF
+		}
+		if p.reader == nil {
+			if err := p.open(); err != nil {
+				return rawEvent{}, err
+			}
+		}
+		begin := p.reader.offset
+		raw, err := p.reader.event()
+		if err == io.EOF {
+			if err := p.turn(); err != nil {
+				return rawEvent{}, err
+			}
+			continue
+		}
+		if err != nil {
+			return rawEvent{}, err
+		}
+		switch replication.EventType(raw.bytes[4]) {
+		case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT:
+			p.begin, p.named = begin, p.reader.offset
+		case replication.ANONYMOUS_GTID_EVENT:
+			return rawEvent{}, fmt.Errorf("%w: %s has a transaction without GTID at offset %d: gtid_mode was not ON when it was written, and nothing tells which of its events were relayed", ErrFiles, p.path(), begin)
+		case replication.ROTATE_EVENT:
+			p.following = rotatesTo(raw.bytes, p.assembler.checksum)
+		}
+		return raw, nil
+	}
+}
+
+// rotatesTo is the file that a rotate event names.
+func rotatesTo(raw []byte, checksum bool) string {
+	s := scanner{rest: raw[headerSize:]}
+	s.bytes(8)
+	if checksum && len(s.rest) >= checksumSize {
+		s.rest = s.rest[:len(s.rest)-checksumSize]
+	}
+	return string(s.rest)
+}
+
+// open opens the file whose turn it is.
+func (p *Playback) open() (err error) {
+	f := p.archive.files[p.at]
+	if p.at > 0 && p.turned != nil {
+		if err := p.turned(p.at); err != nil {
+			return err
+		}
+	}
+	p.following = ""
+	if p.reader, err = openLog(f.path); err != nil {
+		return err
+	}
+	p.reader.limit, p.reader.keep = f.end, p.assembler.keep
+	p.assembler.place = Place{File: filepath.Base(f.path), Offset: uint32(len(logMagic))}
+	return nil
+}
+
+// turn ends the file that is being read, and notes where that is.
+func (p *Playback) turn() error {
+	r, end := p.reader, p.reader.offset
+	if g := p.assembler.group; g != nil {
+		switch {
+		case r.inUse: // it was being written
+			end, p.assembler.group = p.begin, nil
+		case g.open, end == p.named:
+			return r.damaged(fmt.Errorf("the file ends inside of transaction %s; copy it again", g.tx.GTID))
+		}
+	}
+	if f := &p.archive.files[p.at]; f.end == 0 {
+		f.end = end
+	}
+	r.close()
+	p.reader = nil
+	p.at++
+	return nil
+}
+
+// define makes the table's definition for a table map: out of it where it
+// names the columns, else as a server has it now.
+func (p *Playback) define(ctx context.Context, tm *tableMap) (*schema.Table, error) {
+	if tm.names != nil {
+		return tm.define(p.archive.cfg.Options)
+	}
+	if p.defined != nil {
+		return p.defined, nil
+	}
+	if p.archive.cfg.Define == nil {
+		return nil, fmt.Errorf("%w: they do not name the columns of %s.%s (binlog_row_metadata was not FULL when they were written); give the server whose table has the same columns still: --mysql-dsn", ErrFiles, tm.database, tm.table)
+	}
+	var err error
+	p.defined, err = p.archive.cfg.Define(ctx)
+	return p.defined, err
+}

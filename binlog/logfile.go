@@ -1,0 +1,236 @@
+package binlog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/go-mysql-org/go-mysql/replication"
+	"github.com/klauspost/compress/zstd"
+)
+
+// logReader reads the events of one log file on disk, which may be compressed
+// with gzip or zstd as a whole.
+type logReader struct {
+	path   string
+	offset int64 // in the file as the server wrote it, behind the last event
+	limit  int64 // offset where it is to end; 0: at its end
+	inUse  bool  // the server had not closed it: its last event may be half of one
+	packed bool  // the file is compressed
+	// keep tells by its first bytes where an event that is larger than heldEvent
+	// is to be put. Defaults to memory.
+	keep func(head []byte) keep
+
+	file    *os.File
+	content io.Reader
+	release func()
+	buffer  bytes.Buffer
+}
+
+const (
+	logMagic       = "\xfebin"
+	encryptedMagic = "\xfdbin"
+	gzipMagic      = "\x1f\x8b"
+	zstdMagic      = "\x28\xb5\x2f\xfd"
+)
+
+func openLog(path string) (*logReader, error) {
+	r := &logReader{path: path, offset: int64(len(logMagic)), release: func() {}}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // it is read twice
+		err = errors.New("it is no regular file")
+	}
+	if err == nil {
+		r.file, err = os.Open(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w; give the path of a file that mysqlbinlog --raw wrote, or of a copy of the server's", ErrFiles, path, err)
+	}
+	if err := r.open(); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// open reads up to the first event.
+func (r *logReader) open() error {
+	buffered := bufio.NewReaderSize(r.file, 64<<10)
+	r.content = buffered
+	head, _ := buffered.Peek(len(zstdMagic))
+	switch {
+	case bytes.HasPrefix(head, []byte(gzipMagic)):
+		unpacked, err := gzip.NewReader(buffered)
+		if err != nil {
+			return r.damaged(err)
+		}
+		r.content, r.packed = unpacked, true
+	case bytes.HasPrefix(head, []byte(zstdMagic)):
+		unpacked, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return r.damaged(err)
+		}
+		r.content, r.packed, r.release = unpacked, true, unpacked.Close
+	}
+	magic := make([]byte, len(logMagic))
+	n, err := io.ReadFull(r.content, magic)
+	switch {
+	case string(magic[:n]) == encryptedMagic:
+		return fmt.Errorf("%w: %s is encrypted (binlog_encryption=ON), and only its server can read it; fetch a plain copy with: mysqlbinlog --read-from-remote-server --raw %s", ErrFiles, r.path, filepath.Base(r.path))
+	case err != nil || string(magic) != logMagic:
+		return fmt.Errorf("%w: %s is no MySQL binlog file: it begins with %q; such a file begins with %q", ErrFiles, r.path, magic[:n], logMagic)
+	}
+	return nil
+}
+
+// event returns the next event, valid until the next call; io.EOF at the end.
+func (r *logReader) event() (raw rawEvent, err error) {
+	if r.limit > 0 && r.offset >= r.limit {
+		return rawEvent{}, io.EOF
+	}
+	if r.buffer.Reset(); r.buffer.Cap() > heldEvent {
+		r.buffer = bytes.Buffer{}
+	}
+	if err := r.fill(headerSize); err != nil {
+		if err == io.EOF && r.buffer.Len() == 0 {
+			return rawEvent{}, io.EOF
+		}
+		return rawEvent{}, r.cut(headerSize, err)
+	}
+	head := r.buffer.Bytes()
+	size := int64(le.Uint32(head[9:]))
+	if size < headerSize || size > maxEvent {
+		return rawEvent{}, r.damaged(fmt.Errorf("an event of %d bytes", size))
+	}
+	if replication.EventType(head[4]) == replication.FORMAT_DESCRIPTION_EVENT {
+		r.inUse = le.Uint16(head[17:])&replication.LOG_EVENT_BINLOG_IN_USE_F != 0
+	}
+	if raw, err = r.rest(size); err != nil {
+		return rawEvent{}, r.cut(size, err)
+	}
+	r.offset += size
+	return raw, nil
+}
+
+// rest reads the event whose header is in the buffer.
+func (r *logReader) rest(size int64) (rawEvent, error) {
+	where := inMemory
+	if size > heldEvent && r.keep != nil {
+		if err := r.fill(headOfLarge); err != nil {
+			return rawEvent{}, err
+		}
+		where = r.keep(r.buffer.Bytes())
+	}
+	if where == inMemory || where == onDisk && r.packed {
+		err := r.fill(size)
+		return rawEvent{bytes: r.buffer.Bytes()}, err
+	}
+	l := &large{size: size}
+	if where == onDisk {
+		l.file = io.NewSectionReader(r.file, r.offset, size)
+	}
+	sum := crc32.NewIEEE()
+	sum.Write(r.buffer.Bytes())
+	if _, err := io.CopyN(sum, r.content, size-headOfLarge-checksumSize); err != nil {
+		return rawEvent{}, err
+	}
+	l.sum = sum.Sum32()
+	if _, err := io.ReadFull(r.content, l.tail[:]); err != nil {
+		return rawEvent{}, io.EOF
+	}
+	return rawEvent{bytes: r.buffer.Bytes(), large: l}, nil
+}
+
+// fill reads until the buffer holds so many bytes. It grows only with what
+// there is to read.
+func (r *logReader) fill(size int64) error {
+	_, err := io.CopyN(&r.buffer, r.content, size-int64(r.buffer.Len()))
+	return err
+}
+
+// cut is the end inside of an event.
+func (r *logReader) cut(size int64, err error) error {
+	if err != io.EOF { // of what unpacks it, too
+		return r.damaged(err)
+	}
+	if r.inUse {
+		return io.EOF
+	}
+	return r.damaged(fmt.Errorf("the file ends inside of an event of %d bytes; copy it again", size))
+}
+
+func (r *logReader) damaged(err error) error {
+	return fmt.Errorf("%w: %s at offset %d: %w", ErrDamaged, r.path, r.offset, err)
+}
+
+func (r *logReader) close() {
+	r.release()
+	if r.file != nil {
+		r.file.Close()
+	}
+}
+
+// head reads the two events with which every file begins, and returns
+// the set of what was committed before it.
+func (r *logReader) head() (previous *GTIDSet, err error) {
+	first, err := r.event()
+	if err == io.EOF {
+		return nil, r.damaged(errors.New("the file has no events"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	raw := first.bytes
+	if replication.EventType(raw[4]) != replication.FORMAT_DESCRIPTION_EVENT {
+		return nil, r.damaged(fmt.Errorf("the first event is %s, want a format description", replication.EventType(raw[4])))
+	}
+	s := scanner{rest: raw[headerSize:]}
+	format, version := s.uint16(), s.bytes(50)
+	if s.bad || format != 4 {
+		return nil, fmt.Errorf("%w: %s is of binlog format %d, and the relay reads 4, that of MySQL 5.0 and later", ErrFiles, r.path, format)
+	}
+	if version = bytes.TrimRight(version, "\x00"); bytes.Contains(bytes.ToLower(version), []byte("mariadb")) {
+		return nil, fmt.Errorf("%w: %s was written by %s, and the relay reads those of MySQL", ErrFiles, r.path, version)
+	}
+	checksum, err := hasChecksum(raw)
+	if err == nil {
+		err = checkFormat(raw, checksum)
+	}
+	if err != nil {
+		return nil, r.damaged(err)
+	}
+	second, err := r.event()
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	if err == io.EOF || replication.EventType(second.bytes[4]) != replication.PREVIOUS_GTIDS_EVENT {
+		return nil, fmt.Errorf("%w: %s does not begin with the GTIDs before it; the relay reads files of MySQL 5.7 and later that were written with gtid_mode=ON", ErrFiles, r.path)
+	}
+	_, body, err := splitEvent(second, checksum)
+	if err == nil {
+		previous, err = parsePreviousGTIDs(body)
+	}
+	if err != nil {
+		return nil, r.damaged(err)
+	}
+	return previous, nil
+}
+
+// checkFormat checks a format description's own checksum, which was made
+// before the server marked the file as in use. Without checksums it can be
+// zero.
+func checkFormat(raw []byte, checksum bool) error {
+	end := len(raw) - checksumSize
+	head := bytes.Clone(raw[:end])
+	head[17] &^= byte(replication.LOG_EVENT_BINLOG_IN_USE_F)
+	if sum := le.Uint32(raw[end:]); sum != crc32.ChecksumIEEE(head) && (checksum || sum != 0) {
+		return errors.New("the format description has a wrong checksum")
+	}
+	return nil
+}
