@@ -35,6 +35,11 @@ type assembler struct {
 	// began and not decided by then: the wanted one, when it is decided, others
 	// along with it, or all of them. Then, and in tests, it is nil.
 	recall func(wanted string) (found map[string]prepared, all bool, err error)
+	// fetch reads rows from the table by their ids, and domain what else may
+	// write to it: for statements that are in the log as text. Both wait until
+	// the server has executed the transaction. nil without a server.
+	fetch  func(gtid GTID, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error)
+	domain func(GTID) (reach, error)
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
@@ -50,6 +55,8 @@ type assembler struct {
 	held     int                 // bytes in prepared
 	decided  map[string]bool     // XA ids since the stream began, while recall may find them
 	reached  domains             // of MariaDB: the transactions before this place
+	insertID uint64              // of the statement that comes next; 0: not told
+	reach    reach               // nil: to be read
 }
 
 // group is a transaction under way.
@@ -190,7 +197,9 @@ func (a *assembler) feed(h header, raw rawEvent, body []byte) (*Tx, error) {
 		}
 		return a.query(plain)
 	case replication.EXECUTE_LOAD_QUERY_EVENT:
-		return nil, a.textRows("LOAD DATA", string(body))
+		return nil, a.textRows("LOAD DATA", &text{query: query{text: string(body)}}, 0)
+	case replication.INTVAR_EVENT:
+		return nil, a.intvar(body)
 	case replication.TABLE_MAP_EVENT:
 		return nil, a.tableMap(body)
 	case replication.WRITE_ROWS_EVENTv1, replication.WRITE_ROWS_EVENTv2,
@@ -219,7 +228,6 @@ func (a *assembler) feed(h header, raw rawEvent, body []byte) (*Tx, error) {
 // passed are the events that say nothing about outbox inserts.
 var passed = map[replication.EventType]bool{
 	replication.STOP_EVENT:                true,
-	replication.INTVAR_EVENT:              true,
 	replication.RAND_EVENT:                true,
 	replication.USER_VAR_EVENT:            true,
 	replication.BEGIN_LOAD_QUERY_EVENT:    true,
@@ -371,9 +379,7 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 	}
 	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
 	err := a.decoder.rows(img, version, s.rest, from, func(e schema.Event) {
-		g.tx.Events = append(g.tx.Events, e)
-		g.events++
-		g.size += memory(&e)
+		g.add(e)
 	})
 	if err != nil {
 		return nil, err
@@ -381,13 +387,40 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 	if g.xa != "" {
 		return nil, a.hold(g)
 	}
-	if len(g.tx.Events) < partEvents && g.size < partBytes {
-		return nil, nil
+	return a.part(), nil
+}
+
+func (g *group) add(e schema.Event) {
+	g.tx.Events = append(g.tx.Events, e)
+	g.events++
+	g.size += memory(&e)
+}
+
+// part is what the group has so far, if that is enough to be handed out; else
+// nil.
+func (a *assembler) part() *Tx {
+	g := a.group
+	if g.xa != "" || len(g.tx.Events) < partEvents && g.size < partBytes {
+		return nil
 	}
 	part := g.tx
 	part.Place = a.place
 	g.tx.Events, g.size = nil, 0
-	return &part, nil
+	return &part
+}
+
+// intvar keeps the AUTO_INCREMENT value of the next statement (MySQL's
+// Intvar_event: a type and eight bytes).
+func (a *assembler) intvar(body []byte) error {
+	s := scanner{rest: body}
+	typ, value := s.uint8(), s.bytes(8)
+	if s.bad {
+		return fmt.Errorf("%w: integer of a statement", ErrDamaged)
+	}
+	if typ == int(replication.INSERT_ID) {
+		a.insertID = le.Uint64(value)
+	}
+	return nil
 }
 
 // commit ends the group and hands it out.

@@ -136,6 +136,9 @@ func (d *decoder) rows(img *image, version int, body []byte, from schema.Origin,
 	if s.bad {
 		return fmt.Errorf("%w: rows", ErrDamaged)
 	}
+	if !anyOf(bitmap, len(img.columns)) { // binlog_row_image=MINIMAL, and only defaults
+		return fmt.Errorf("%w: %s: rows of %s without any column: SET GLOBAL binlog_row_image = FULL", ErrUnreadable, from.GTID, d.table)
+	}
 	if len(d.cells) != len(img.columns) {
 		d.cells = make([]cell, len(img.columns))
 	}
@@ -147,6 +150,17 @@ func (d *decoder) rows(img *image, version int, body []byte, from schema.Origin,
 		yield(d.event(img, from))
 	}
 	return nil
+}
+
+// anyOf tells whether one of the first n bits is set. A row of no column has no
+// bytes, so how many there are could not be told.
+func anyOf(bitmap []byte, n int) bool {
+	for i := range n {
+		if bit(bitmap, i) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *decoder) event(img *image, from schema.Origin) schema.Event {

@@ -14,6 +14,8 @@
 //	             └─► assembler: groups of events to transactions, by GTID
 //	                   ├─► peekTableMap: drops foreign tables at their name
 //	                   ├─► payload: unpacks compressed transactions, event by event
+//	                   ├─► text: statements of sessions that log no rows; their
+//	                   │     rows are fetched where their ids can be told
 //	                   └─► decoder: table map and row image to schema.Values
 //	                         ├─► readRow, appendInteger, decodeTime … (row.go)
 //	                         └─► appendJSON: binary JSON to SELECT's text
@@ -48,7 +50,8 @@
 //	no such place or time in the log              ErrPlace
 //	table altered between log and now             ErrChanged
 //	log files encrypted, foreign, not in a row    ErrFiles
-//	text rows, incident, unknown event, lost XA   ErrUnreadable
+//	text whose rows can't be told, lost XA,
+//	incident, unknown event                       ErrUnreadable
 //	a value that makes no event                   *schema.BadEventError
 //	bytes that are not what their type says       ErrDamaged
 //	no file for what is too large for memory      ErrSpool

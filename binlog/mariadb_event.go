@@ -134,15 +134,15 @@ func inflate(data []byte) ([]byte, error) {
 
 // inflateQuery is a compressed query event's body as that of a plain one.
 func inflateQuery(body []byte) ([]byte, error) {
-	text, err := parseQuery(body)
+	q, err := parseQuery(body)
 	if err != nil {
 		return nil, err
 	}
-	plain, err := inflate([]byte(text))
+	plain, err := inflate([]byte(q.text))
 	if err != nil {
 		return nil, err
 	}
-	head := body[: len(body)-len(text) : len(body)-len(text)]
+	head := body[: len(body)-len(q.text) : len(body)-len(q.text)]
 	return append(head, plain...), nil
 }
 

@@ -90,8 +90,8 @@ func testTextRows(r *rig) {
 	if got := r.events(stream, 1); len(got) != 1 {
 		r.Errorf("got %d events, want 1", len(got))
 	}
-	r.on(conn, "/* app */ insert into\n`outbox`"+insert)
-	wantNext(r, stream, binlog.ErrUnreadable, "INSERT on ")
+	r.on(conn, "/* app */ insert ignore into\n`outbox`"+insert)
+	wantNext(r, stream, binlog.ErrUnreadable, "INSERT IGNORE on ")
 }
 
 // testPurged: history that is gone, and history that never was.

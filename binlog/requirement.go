@@ -72,7 +72,11 @@ func (s *Server) Check(ctx context.Context) (*schema.Table, []Requirement, error
 	if err != nil {
 		return nil, nil, err
 	}
-	return table, append(list, grants...), nil
+	triggers, err := s.seesTriggers(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return table, append(append(list, grants...), triggers), nil
 }
 
 // setting is a server variable that must have one value.
@@ -175,6 +179,31 @@ func (s *Server) grants(ctx context.Context) ([]Requirement, error) {
 		}
 	}
 	return list, nil
+}
+
+// seesTriggers looks for the privilege by which it is seen what triggers write to
+// the outbox. It matters only for sessions that write statements as text. No
+// statement tries it without changing something, so it is read from what was
+// granted to the account itself; what it has by a role is not told there.
+func (s *Server) seesTriggers(ctx context.Context) (Requirement, error) {
+	const granted = ` WHERE privilege_type = 'TRIGGER' AND REPLACE(grantee, CHAR(39), '') = CURRENT_USER()`
+	object := quote(s.database) + ".*"
+	var n int
+	err := s.db.QueryRowContext(ctx, `SELECT
+		(SELECT COUNT(*) FROM information_schema.user_privileges`+granted+`) +
+		(SELECT COUNT(*) FROM information_schema.schema_privileges`+granted+` AND ? LIKE table_schema)`,
+		s.database).Scan(&n)
+	if err != nil {
+		return Requirement{}, s.explain(err)
+	}
+	if n > 0 {
+		return NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object, "granted", true, ""), nil
+	}
+	r := NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object,
+		"not granted, unless by a role: without it, what a statement of a session with binlog_format=STATEMENT writes to the outbox through a trigger passes unseen",
+		false, "GRANT TRIGGER ON "+object+" TO "+s.account())
+	r.Advice = true
+	return r, nil
 }
 
 // denied tells whether the server refused something for want of a privilege.

@@ -57,6 +57,12 @@ func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table
 		}
 		return err
 	}
+	if s.Flavor != MariaDB { // which tells of no transaction that its rows can be seen
+		st.assembler.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
+			return s.fetch(ctx, st.assembler.decoder.table, gtid, ids, generated, from)
+		}
+	}
+	st.assembler.domain = func(gtid GTID) (reach, error) { return s.reach(ctx, gtid) }
 	st.assembler.reached = position.Clone().domains
 	st.assembler.recall = func(wanted string) (map[string]prepared, bool, error) {
 		return s.undecided(ctx, position, table, wanted)
