@@ -140,6 +140,7 @@ func override(ctx context.Context, cfg Config, file *checkpoint.File, find func(
 	if kept != "" {
 		fmt.Fprintf(out, "kept         %s\n", kept)
 	}
+	m.next.Parked = m.old.Parked // the parked file is the same
 	return file.Save(m.next)
 }
 
