@@ -233,6 +233,13 @@ func (tr *trial) wantSaved(want progress) {
 	}
 }
 
+// following is what the session last showed.
+func (tr *trial) following() bool {
+	tr.board.mu.Lock()
+	defer tr.board.mu.Unlock()
+	return tr.board.now.following
+}
+
 // metrics gathers the figures by name, labels left out; of a histogram, its
 // count.
 func (tr *trial) metrics() map[string]float64 {

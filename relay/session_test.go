@@ -185,6 +185,10 @@ func TestSessionErrorLeavesRefused(t *testing.T) {
 	tr.broker.decide(exchange.ErrNacked) // a-1
 	tr.broker.decide(nil)                // b-1
 	tr.until("b-2 is sent behind it", func() bool { return slices.Contains(tr.broker.published(), "b-2") })
+	for range 2 { // a-1 could be sent again by then
+		tr.board.show(snapshot{following: true})
+		tr.until("a tick is over", func() bool { return !tr.following() })
+	}
 	var err error
 	tr.until("the session ends", func() bool {
 		select {
@@ -198,6 +202,7 @@ func TestSessionErrorLeavesRefused(t *testing.T) {
 	if !errors.Is(err, errBroken) {
 		t.Errorf("got %v, want %v", err, errBroken)
 	}
+	tr.wantSent("a-1", "b-1", "b-2")
 	tr.wantSaved(progress{Set: upTo(10)})
 }
 

@@ -15,9 +15,11 @@ func replayCommand() *cli.Command {
 		Name:  "replay",
 		Usage: "send what was parked, or what stands in binlog files",
 		Description: `With --parked: sends the events in <checkpoint>.parked, in the order of each
-aggregate, and takes out what the broker has confirmed. Stop the relay first. An
-event that still cannot be sent stays, with those behind it, and the exit code is
-3; --drop lets it go.
+aggregate, and takes out what the broker has confirmed. Stop the relay first;
+only --dry-run, which lists them, works beside it. An event that still cannot be
+sent stays, with those behind it, and the exit code is 3; --drop lets it go, with
+all others of its id. An end before that is 75; type the same again. --drop-all
+is the way out where the file is damaged or missing: it sends nothing.
 
 With --from-binlog: reads binlog files, in the order in which the server wrote
 them, plain or packed by gzip or zstd. --to - prints the inserts into the outbox
