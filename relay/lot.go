@@ -16,9 +16,9 @@ type lot struct {
 	held    map[string]string // by aggregate: the id of the event that holds it
 }
 
-// openLot opens the parked file beside a checkpoint, whose mark it must have.
-func openLot(path string, mark *checkpoint.Parked) (*lot, error) {
-	p, err := parkedBeside(path, checkpoint.State{Parked: mark}, true)
+// openLot opens the parked file beside a checkpoint, whose state it must fit.
+func openLot(path string, state checkpoint.State) (*lot, error) {
+	p, err := parkedBeside(path, state, true)
 	if err != nil {
 		return nil, err
 	}

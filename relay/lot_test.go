@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/outboxrelay/relay/checkpoint"
 	"github.com/outboxrelay/relay/schema"
 )
 
@@ -18,9 +19,9 @@ func good(id, aggregate string) *item {
 	return &item{event: schema.Event{ID: id, AggregateID: aggregate}}
 }
 
-func mustLot(t *testing.T, checkpoint string) *lot {
+func mustLot(t *testing.T, path string) *lot {
 	t.Helper()
-	l, err := openLot(checkpoint, nil)
+	l, err := openLot(path, checkpoint.State{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,12 +144,32 @@ func (p *parked) fits(mark *checkpoint.Parked) error {
 func parkedBeside(path string, state checkpoint.State, exists bool) (parked, error) {
 	events, p, err := readParked(path + parkedSuffix)
 	if err == nil && !exists && len(events) > 0 {
-		err = fmt.Errorf("%w: %d events are parked in %s, and there is no checkpoint %s; put it back; or, when they are dealt with, move them away: relay replay --parked --drop-all", ErrUnfit, len(events), p.path, path)
+		err = fmt.Errorf("%w: %d events are parked in %s, and there is no checkpoint %s; put it back, or set the place to go on from: relay resume --from-gtid SET --yes; or, when they are dealt with, let them go: relay replay --parked --drop-all", ErrUnfit, len(events), p.path, path)
 	}
 	if err == nil {
-		err = p.fits(state.Parked)
+		if err = p.fits(state.Parked); err != nil {
+			err = fmt.Errorf("%w; or go on with what is there: relay resume --from-gtid '%s' --yes", err, state.GTIDSet)
+		}
 	}
 	return p, err
+}
+
+// resumedMark is what the checkpoint that a resume makes says of the parked
+// file, of which the one before it had the mark. A file that does not fit is
+// taken as it is when the operator says so.
+func resumedMark(path string, mark *checkpoint.Parked, order Override, out io.Writer) (*checkpoint.Parked, error) {
+	events, p, err := readParked(path + parkedSuffix)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.fits(mark); err != nil {
+		if !order.Yes {
+			return nil, fmt.Errorf("%w; or go on with what is there: type it again with --yes", err)
+		}
+		fmt.Fprintf(out, "%-12s the checkpoint told of %d events, and %d are there: taken as they are\n", "parked", mark.Events, len(events))
+		return nil, nil // the relay notes it anew
+	}
+	return mark, nil
 }
 
 // The end of a line, with its checksum.

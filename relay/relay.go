@@ -222,7 +222,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	var parking *lot // nil: nothing is parked
 	var mark *checkpoint.Parked
 	if r.cfg.OnBadEvent == ParkBad {
-		if parking, err = openLot(r.file.Path(), ledger.state.Parked); err != nil {
+		if parking, err = openLot(r.file.Path(), ledger.state); err != nil {
 			return err
 		}
 		defer parking.close()

@@ -39,15 +39,19 @@ func Replay(ctx context.Context, cfg Config, order ReplayOrder, out io.Writer) e
 	if order.DryRun {
 		return listParked(cfg.Checkpoint, outbox, order, out)
 	}
-	file, err := checkpoint.Open(cfg.Checkpoint)
+	open := checkpoint.Open
+	if order.DropAll {
+		open = checkpoint.Override // one that is damaged tells of nothing
+	}
+	file, err := open(cfg.Checkpoint)
 	if err != nil {
 		return unfit(err)
 	}
 	defer file.Close()
-	state, exists := file.State()
 	if order.DropAll {
 		return dropAll(file, outbox, out)
 	}
+	state, exists := file.State()
 	p, err := parkedOf(file.Path(), outbox, state, exists, order)
 	if err != nil || !exists || !p.exists {
 		return err

@@ -56,3 +56,25 @@ func TestReplayDrops(t *testing.T) {
 		t.Errorf("the file is still there: %v", err)
 	}
 }
+
+// TestReplayDropsAll: the way out of a damaged file is open beside a damaged
+// checkpoint as well, whose own way out wants a file that can be read.
+func TestReplayDropsAll(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkpoint.json")
+	for _, name := range []string{path, path + parkedSuffix} {
+		if err := os.WriteFile(name, []byte("damaged\n"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg := Config{Checkpoint: path, Source: binlog.Config{DSN: "relay@tcp(127.0.0.1:1)/shop", Table: "outbox"}}
+	var out bytes.Buffer
+	if err := Replay(t.Context(), cfg, ReplayOrder{}, &out); ExitCode(err) != ExitUnfit {
+		t.Errorf("without --drop-all: %v", err)
+	}
+	if err := Replay(t.Context(), cfg, ReplayOrder{DropAll: true}, &out); err != nil || !strings.HasPrefix(out.String(), "kept      "+path+parkedSuffix+".") {
+		t.Errorf("got %v\n%s", err, out.String())
+	}
+	if list, _, err := readParked(path + parkedSuffix); err != nil || len(list) > 0 {
+		t.Errorf("%d events are left, %v", len(list), err)
+	}
+}

@@ -98,18 +98,27 @@ func TestParkedFileGuarded(t *testing.T) {
 	put(r.checkpoint(), state)
 	r.run("replay", "--parked", "--table", r.database()+".another").want(t, 78, "is of table "+r.database()+".outbox")
 
-	// A resume leaves the file and what the checkpoint says of it as they are.
-	resumed := r.startAs("resume", "--from-gtid", r.state().GTIDSet, "--on-bad-event", "park")
-	resumed.settled()
-	resumed.stop()
-	if p := r.state().Parked; p == nil || p.Events != 2 {
-		t.Errorf("behind a resume the checkpoint has %+v", p)
+	// A resume leaves the file and what the checkpoint says of it as they are;
+	// one that does not fit is taken with --yes alone.
+	resume := func(events int64, args ...string) {
+		t.Helper()
+		d := r.startAs("resume", append(args, "--from-gtid", r.state().GTIDSet, "--on-bad-event", "park")...)
+		d.settled()
+		d.stop()
+		if p := r.state().Parked; p == nil || p.Events != events {
+			t.Errorf("behind a resume the checkpoint has %+v, want %d events", p, events)
+		}
 	}
+	resume(2)
+	put(path, content[:bytes.IndexByte(content, '\n')+1])
+	r.run("resume", "--from-gtid", r.state().GTIDSet, "--on-bad-event", "park").want(t, 78, "its end was cut off", "type it again with --yes")
+	refused("relay resume --from-gtid '" + r.state().GTIDSet + "' --yes")
+	resume(1, "--yes")
 
 	put(path, content[:100])
 	refused("its end was cut off")
 	dropped := r.run("replay", "--parked", "--drop-all")
-	dropped.want(t, 0, "dropped   2 events", "kept      "+path+".")
+	dropped.want(t, 0, "dropped   1 events", "kept      "+path+".")
 	kept := strings.TrimSpace(dropped.stdout[strings.LastIndex(dropped.stdout, path):])
 	if got := mustRead(t, kept); !bytes.Equal(got, content[:100]) {
 		t.Errorf("%s has %q", kept, got)
