@@ -57,7 +57,7 @@
 //	}
 //
 // "last_gtid" stands before "committed_at" once it is known, "partial" and
-// "backfill" before the checksum while they apply. "committed_at" is null
+// "backfill" and "parked" before the checksum while they apply. "committed_at" is null
 // while it is unknown; a file that says so with the year 1 is of an early
 // relay, and is read. Times are RFC 3339 in UTC. The file ends with a line feed.
 //

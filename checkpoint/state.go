@@ -51,6 +51,9 @@ type State struct {
 
 	// Backfill is nil unless the initial backfill is under way.
 	Backfill *Backfill `json:"backfill,omitempty"`
+
+	// Parked is nil unless events are parked.
+	Parked *Parked `json:"parked,omitempty"`
 }
 
 // plain is a State that encoding/json writes field by field.
@@ -81,6 +84,12 @@ type Backfill struct {
 	SnapshotAt time.Time `json:"snapshot_at"` // when the snapshot was taken
 }
 
+// Parked says what the file of parked events holds at least.
+type Parked struct {
+	Events int64  `json:"events"` // that wait there; at least 1
+	Sum    string `json:"sum"`    // of its lines, chained; never empty
+}
+
 // clone copies s, with times as they come back from a file.
 func (s State) clone() State {
 	s.SavedAt = s.SavedAt.UTC().Round(0)
@@ -93,6 +102,10 @@ func (s State) clone() State {
 		b := *s.Backfill
 		b.SnapshotAt = b.SnapshotAt.UTC().Round(0)
 		s.Backfill = &b
+	}
+	if s.Parked != nil {
+		p := *s.Parked
+		s.Parked = &p
 	}
 	return s
 }
@@ -108,6 +121,9 @@ func (s State) validate() error {
 	}
 	if s.Backfill != nil {
 		texts = append(texts, text{"backfill.after", s.Backfill.After}, text{"backfill.until", s.Backfill.Until})
+	}
+	if s.Parked != nil {
+		texts = append(texts, text{"parked.sum", s.Parked.Sum})
 	}
 	for _, t := range texts {
 		if !utf8.ValidString(t.value) {
@@ -127,6 +143,10 @@ func (s State) validate() error {
 		return fmt.Errorf("partial.gtid is empty")
 	case s.Partial != nil && s.Partial.Events < 1:
 		return fmt.Errorf("partial.events is %d, want 1 or more", s.Partial.Events)
+	case s.Parked != nil && s.Parked.Events < 1:
+		return fmt.Errorf("parked.events is %d, want 1 or more", s.Parked.Events)
+	case s.Parked != nil && s.Parked.Sum == "":
+		return fmt.Errorf("parked.sum is empty")
 	}
 	return nil
 }

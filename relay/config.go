@@ -63,4 +63,7 @@ func (c *Config) setDefaults() {
 	}
 	c.Broker.Window = c.Window
 	c.Broker.Logger = c.Logger
+	if c.Broker.Limit == nil {
+		c.Broker.Limit = new(exchange.Limit)
+	}
 }

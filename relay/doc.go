@@ -25,6 +25,12 @@
 // It has no checkpoint: what is confirmed is known to the process alone, and an
 // early end names the rest.
 //
+// Bad events are parked in a file beside the checkpoint (parked.go, lot.go), whose
+// lines have chained checksums. It is synced before the checkpoint that has the
+// last one is saved, so that checksum must be found in it. Replay of parked events
+// (replay.go) notes in the file what is gone, and in the end writes it anew, with
+// the checksum that the checkpoint then still has in the first line.
+//
 // Any error ends the session. Run is the only retry: it waits, and begins
 // again from the file, never from memory.
 //
@@ -33,7 +39,8 @@
 //	the broker returns or nacks an event     the session goes on and sends it again, with longer and longer waits
 //	a link breaks, a server is away          the session ends, another begins (exit 75 after --give-up-after)
 //	an event cannot be relayed               Run ends, exit 65; or it is parked, and its aggregate with it
-//	settings, grants, topology, checkpoint   Run ends, exit 78
+//	settings, grants, topology, checkpoint,  Run ends, exit 78
+//	parked file
 //	the checkpoint cannot be saved           the session ends
 //	SIGTERM                                  reading stops, what is in flight is settled and saved, exit 0
 //	SIGKILL                                  the next start sends again what was not yet saved as settled

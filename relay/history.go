@@ -269,7 +269,9 @@ func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done b
 	if err != nil {
 		return false, err
 	}
-	broker, err := exchange.Dial(ctx, r.cfg.Broker)
+	to := r.cfg.Broker
+	to.Replayed = true
+	broker, err := exchange.Dial(ctx, to)
 	if err != nil {
 		return false, err
 	}
@@ -288,12 +290,4 @@ func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done b
 		r.end(p)
 	}
 	return err == nil && s.ended, err
-}
-
-// asReplayed makes of an event out of a log file what is sent: its number in
-// the relay's sequence is not known, and a new one would make it look newer
-// than what came after it.
-func asReplayed(e *schema.Event) {
-	e.Sequence = 0
-	markReplayed(e)
 }

@@ -35,9 +35,9 @@ type Relay struct {
 	log   zerolog.Logger
 	file  *checkpoint.File
 	board *board
-	// condemned are events by id that the broker closed the channel on: they
-	// are parked when they come again.
-	condemned map[string]*schema.BadEventError
+	// condemned are events that the broker closed the channel on: they are
+	// parked when they come again.
+	condemned map[identity]*schema.BadEventError
 	followed  time.Time // when the session had connected both sides; zero: not yet
 }
 
@@ -62,7 +62,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // run is Run with the checkpoint open.
 func run(ctx context.Context, cfg Config, file *checkpoint.File) error {
-	r := &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[string]*schema.BadEventError{}}
+	r := &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{}}
 	r.board = newBoard(func() time.Time {
 		state, _ := file.State()
 		return state.SavedAt
@@ -74,23 +74,21 @@ func run(ctx context.Context, cfg Config, file *checkpoint.File) error {
 		}
 		defer stop()
 	}
-	if err := r.nothingParked(); err != nil {
+	if err := r.parkedFits(); err != nil {
 		return err
 	}
 	return r.retry(ctx)
 }
 
-// nothingParked refuses to let bad events stop the relay where some are parked:
-// later ones of their aggregates would pass them.
-func (r *Relay) nothingParked() error {
-	if r.cfg.OnBadEvent == ParkBad {
-		return nil
-	}
-	path := r.file.Path() + parkedSuffix
-	list, _, err := readParked(path)
-	if err == nil && len(list) > 0 {
+// parkedFits refuses a parked file that is not what the checkpoint says, and to
+// let bad events stop the relay where some are parked: later ones of their
+// aggregates would pass them.
+func (r *Relay) parkedFits() error {
+	state, exists := r.file.State()
+	p, err := parkedBeside(r.file.Path(), state, exists)
+	if err == nil && len(p.events) > 0 && r.cfg.OnBadEvent != ParkBad {
 		err = fmt.Errorf("%w: %d events are parked in %s, and their aggregates wait for them; send them or let them go: relay replay --parked; or go on parking: --on-bad-event park",
-			ErrUnfit, len(list), path)
+			ErrUnfit, len(p.events), p.path)
 	}
 	return err
 }
@@ -147,10 +145,14 @@ func (r *Relay) retry(ctx context.Context) error {
 // comes again.
 func (r *Relay) condemn(err error) bool {
 	var bad *schema.BadEventError
-	if r.cfg.OnBadEvent != ParkBad || !errors.As(err, &bad) || bad.ID == "" || r.condemned[bad.ID] != nil {
+	if r.cfg.OnBadEvent != ParkBad || !errors.As(err, &bad) || bad.Sequence == 0 {
 		return false
 	}
-	r.condemned[bad.ID] = bad
+	who := identity{bad.ID, bad.Sequence}
+	if r.condemned[who] != nil {
+		return false
+	}
+	r.condemned[who] = bad
 	return r.file.Reload() == nil
 }
 
@@ -221,13 +223,16 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		stop()
 		<-measured
 	}()
-	var parking *lot
+	var parking *lot // nil: nothing is parked
+	var mark *checkpoint.Parked
 	if r.cfg.OnBadEvent == ParkBad {
-		if parking, err = openLot(r.file.Path()); err != nil {
+		if parking, err = openLot(r.file.Path(), ledger.state); err != nil {
 			return err
 		}
 		defer parking.close()
+		mark = parking.mark()
 	}
+	ledger.park(mark)
 	s := &session{
 		alarm: alarm, lot: parking, condemned: r.condemned,
 		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,

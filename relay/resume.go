@@ -133,6 +133,9 @@ func override(ctx context.Context, cfg Config, file *checkpoint.File, find func(
 	if err := m.refusal(); err != nil && !order.Yes {
 		return err
 	}
+	if m.next.Parked, err = resumedMark(file.Path(), m.old.Parked, order, out); err != nil {
+		return err
+	}
 	kept, err := file.Keep()
 	if err != nil {
 		return err
