@@ -106,7 +106,7 @@ func (s *Server) LocateTime(ctx context.Context, at time.Time, table *schema.Tab
 			return false
 		}
 		defer w.close()
-		if w.set.IsEmpty() { // there is nothing before it
+		if i == 0 || w.set.IsEmpty() { // there is nothing before it that could be read
 			return at.Before(w.created)
 		}
 		return at.Before(w.created.Add(time.Second))
@@ -120,7 +120,7 @@ func (s *Server) LocateTime(ctx context.Context, at time.Time, table *schema.Tab
 	}
 	defer w.close()
 	if first == 0 {
-		return nil, Place{}, fmt.Errorf("%w: %s is before the server's oldest log file %s, which begins at %s: what was committed earlier can no longer be read from the log; to send all that it has: relay resume --from-gtid '%s'; to send what the table still has of an earlier time: relay resume --gap backfill",
+		return nil, Place{}, fmt.Errorf("%w: %s is before the server's oldest log file %s, which begins at %s: what was committed earlier can no longer be read from the log; to send all that it has: relay resume --from-gtid '%s'; to send all rows that the table still has and that are not stamped published: move the checkpoint file away, then type: relay run --start backfill",
 			ErrPlace, at.Format(time.RFC3339Nano), files[0].name, w.created.Format(time.RFC3339), w.set)
 	}
 	for {

@@ -240,10 +240,6 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 	if err != nil {
 		return err
 	}
-	if !missing.IsEmpty() {
-		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; to send what the table still has of their rows, and go on behind the gap: relay resume --gap backfill; to go on without them: relay resume --from-gtid '%s' --yes",
-			ErrPurged, missing.Count(), missing, position.with(missing))
-	}
 	executed, err := s.Executed(ctx)
 	if err != nil {
 		return err
@@ -251,6 +247,11 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 	ahead, err := s.Subtract(ctx, position, executed)
 	if err != nil {
 		return err
+	}
+	has := position.Minus(ahead) // and nothing that was not relayed
+	if !missing.IsEmpty() {
+		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; to send what the table still has of their rows, and go on behind the gap: relay resume --gap backfill; to go on without them: relay resume --from-gtid '%s' --yes",
+			ErrPurged, missing.Count(), missing, has.with(missing))
 	}
 	if !ahead.IsEmpty() {
 		received, err := s.received(ctx)
@@ -260,8 +261,8 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 		if received.Contains(ahead) { // it will have them: after a failover it may take a while
 			return fmt.Errorf("binlog: MySQL at %s is a replica that has received %d transactions that were relayed, and not yet applied them: %s", s.dsn.Addr, ahead.Count(), ahead)
 		}
-		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) never executed: %s; it is another server, or a failover lost them; if their events may stand, go on from what the server has: relay resume --from-gtid '%s'",
-			ErrDiverged, ahead.Count(), s.UUID, ahead, executed)
+		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) never executed: %s; it is another server, or a failover lost them; if their events may stand, go on from what it has of those that were relayed: relay resume --from-gtid '%s'",
+			ErrDiverged, ahead.Count(), s.UUID, ahead, has)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ func Check(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
 		defer server.Close()
 	}
 	list = append(list, checkCheckpoint(ctx, cfg, server, table)...)
+	list = append(list, checkParked(cfg))
 	list = append(list, checkBroker(ctx, cfg)...)
 	if err := printRequirements(list, asJSON, out); err != nil {
 		return err
@@ -72,17 +73,20 @@ func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server, tab
 		return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+": none yet; --start "+string(cfg.Start)+" makes the first")}
 	}
 	if table != nil {
-		if err = sameTable(cfg.Checkpoint, state, table.String()); err == nil {
-			var position *binlog.GTIDSet
-			if position, err = binlog.ParseGTIDSet(state.GTIDSet); err == nil {
-				err = server.CheckPosition(ctx, position)
-			}
-		}
+		err = fits(ctx, cfg.Checkpoint, state, server, table)
 	}
 	if err != nil {
 		return []binlog.Requirement{failed("checkpoint", need, err)}
 	}
 	return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+" at "+state.GTIDSet)}
+}
+
+func checkParked(cfg Config) binlog.Requirement {
+	const name, need = "parked", "nothing parked, or --on-bad-event park"
+	if err := mayRun(cfg.Checkpoint, cfg.OnBadEvent); err != nil {
+		return failed(name, need, err)
+	}
+	return met(name, need, "--on-bad-event "+string(cfg.OnBadEvent))
 }
 
 // probe reads the checkpoint and looks whether one can be written there. It

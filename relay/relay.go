@@ -57,39 +57,40 @@ func Run(ctx context.Context, cfg Config) error {
 		return unfit(err)
 	}
 	defer file.Close()
-	cfg.Source.Spool = filepath.Dir(file.Path())
-	return run(ctx, cfg, file)
+	r, stop, err := newRelay(cfg, file)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return r.retry(ctx)
 }
 
-// run is Run with the checkpoint open.
-func run(ctx context.Context, cfg Config, file *checkpoint.File) error {
-	r := &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[string]*schema.BadEventError{}}
+// newRelay serves the metrics of a relay on an open checkpoint. It refuses one
+// that may not run with what is parked. The caller calls stop.
+func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err error) {
+	if err := mayRun(file.Path(), cfg.OnBadEvent); err != nil {
+		return nil, nil, err
+	}
+	cfg.Source.Spool = filepath.Dir(file.Path())
+	r = &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[string]*schema.BadEventError{}}
 	r.board = newBoard(func() time.Time {
 		state, _ := file.State()
 		return state.SavedAt
 	})
+	stop = func() {}
 	if cfg.Listen != "" {
-		stop, err := r.board.serve(cfg.Listen)
-		if err != nil {
-			return err
-		}
-		defer stop()
+		stop, err = r.board.serve(cfg.Listen)
 	}
-	if err := r.nothingParked(); err != nil {
-		return err
-	}
-	return r.retry(ctx)
+	return r, stop, err
 }
 
-// nothingParked refuses to let bad events stop the relay where some are parked:
-// later ones of their aggregates would pass them.
-func (r *Relay) nothingParked() error {
-	if r.cfg.OnBadEvent == ParkBad {
-		return nil
-	}
-	path := r.file.Path() + parkedSuffix
+// mayRun refuses a parked file that cannot be read, and to let bad events stop
+// the relay where some are parked: later ones of their aggregates would pass
+// them.
+func mayRun(checkpoint string, policy OnBadEvent) error {
+	path := checkpoint + parkedSuffix
 	list, _, err := readParked(path)
-	if err == nil && len(list) > 0 {
+	if err == nil && len(list) > 0 && policy != ParkBad {
 		err = fmt.Errorf("%w: %d events are parked in %s, and their aggregates wait for them; send them or let them go: relay replay --parked; or go on parking: --on-bad-event park",
 			ErrUnfit, len(list), path)
 	}
@@ -269,7 +270,7 @@ func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.
 	if !exists {
 		state, snapshot, err = r.first(ctx, server, table)
 	} else {
-		err = r.fits(ctx, state, server, table)
+		err = fits(ctx, r.file.Path(), state, server, table)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -328,8 +329,8 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 
 // fits refuses a checkpoint that is not of this outbox on this server, or that
 // the server's log does not go on from.
-func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog.Server, table *schema.Table) error {
-	if err := sameTable(r.file.Path(), state, table.String()); err != nil {
+func fits(ctx context.Context, path string, state checkpoint.State, server *binlog.Server, table *schema.Table) error {
+	if err := sameTable(path, state, table.String()); err != nil {
 		return err
 	}
 	position, err := binlog.ParseGTIDSet(state.GTIDSet)
