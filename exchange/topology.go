@@ -32,6 +32,10 @@ type Topology struct {
 	// Dial with no partitions would give: it wraps ErrExchange or ErrAuth.
 	ExchangeErr error
 
+	// DeclareErr is why Dial with partitions could not declare the exchange; nil
+	// where it can, as far as that is known without declaring it.
+	DeclareErr error
+
 	Queues []Queue // of the partitions 0 to Config.Partitions-1
 }
 
@@ -41,6 +45,10 @@ type Queue struct {
 	Found     bool   `json:"found"`
 	Messages  int    `json:"messages"` // ready for delivery; those unacknowledged are not counted
 	Consumers int    `json:"consumers"`
+
+	// Err is the error that Dial would give: the queue is there, and is not as it
+	// is to be, or may not be declared. It wraps ErrQueue or ErrAuth.
+	Err error `json:"-"`
 }
 
 // Inspect looks at the broker, the exchange and the queues of cfg, and declares
@@ -75,7 +83,32 @@ func Inspect(ctx context.Context, cfg Config) (Topology, error) {
 		}
 		t.Queues = append(t.Queues, q)
 	}
+	if cfg.Partitions > 0 { // last: the broker ends the connection where it does not know the type
+		if t.DeclareErr, err = inspectDeclare(ctx, l, t); err != nil {
+			return Topology{}, err
+		}
+	}
 	return t, nil
+}
+
+// inspectDeclare returns why the exchange cannot be declared. One that is
+// missing must not be; then it asks for an exchange that every vhost has, of
+// another type, which the broker refuses in words of its own where it does not
+// know this type.
+func inspectDeclare(ctx context.Context, l *link, t Topology) (refusal, err error) {
+	name := t.Exchange
+	if !t.Found {
+		name = "amq.topic"
+	}
+	err = declareExchange(ctx, l, name)
+	var reply *amqp.Error
+	switch {
+	case !t.Found && errors.As(err, &reply) && reply.Server && reply.Code != amqp.CommandInvalid:
+		return nil, nil
+	case errors.Is(err, ErrExchange), errors.Is(err, ErrAuth):
+		return err, nil
+	}
+	return nil, err
 }
 
 func inspectQueue(ctx context.Context, l *link, name string) (Queue, error) {
@@ -85,10 +118,17 @@ func inspectQueue(ctx context.Context, l *link, name string) (Queue, error) {
 		q.Messages, q.Consumers = found.Messages, found.Consumers
 		return err
 	})
-	if err != nil && code != amqp.NotFound {
+	switch code {
+	case 0, amqp.NotFound, amqp.ResourceLocked: // the last: of another connection
+	default:
 		return q, l.explain(ctx, fmt.Sprintf("look at queue %q", name), err)
 	}
-	q.Found = err == nil
+	if q.Found = code != amqp.NotFound; q.Found { // the broker compares it only with what is to be declared
+		q.Err = declareQueue(ctx, l, name)
+	}
+	if q.Err != nil && !errors.Is(q.Err, ErrQueue) && !errors.Is(q.Err, ErrAuth) {
+		return q, q.Err
+	}
 	return q, nil
 }
 
@@ -104,7 +144,10 @@ func topology(ctx context.Context, l *link, exchange string, partitions int) err
 		return err
 	}
 	for i := range partitions {
-		if err := declareQueue(ctx, l, exchange, queueName(exchange, i)); err != nil {
+		if err := declareQueue(ctx, l, queueName(exchange, i)); err != nil {
+			return err
+		}
+		if err := bindQueue(ctx, l, exchange, queueName(exchange, i)); err != nil {
 			return err
 		}
 	}
@@ -150,7 +193,7 @@ func declareExchange(ctx context.Context, l *link, exchange string) error {
 	return l.explain(ctx, fmt.Sprintf("declare exchange %q", exchange), err)
 }
 
-func declareQueue(ctx context.Context, l *link, exchange, queue string) error {
+func declareQueue(ctx context.Context, l *link, queue string) error {
 	code, err := l.try(func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{
 			amqp.QueueTypeArg:            amqp.QueueTypeQuorum,
@@ -160,12 +203,15 @@ func declareQueue(ctx context.Context, l *link, exchange, queue string) error {
 	})
 	switch code {
 	case 0:
+		return nil
 	case amqp.PreconditionFailed, amqp.ResourceLocked:
 		return fmt.Errorf("%w: queue %q at %s is not a durable quorum queue with a single active consumer: %w; next, when it is empty: rabbitmqadmin%s delete queue --name %s, or declare the topology yourself and run with --partitions 0",
 			ErrQueue, queue, l.endpoint, err, vhostFlag(l.endpoint), queue)
-	default:
-		return l.explain(ctx, fmt.Sprintf("declare queue %q", queue), err)
 	}
+	return l.explain(ctx, fmt.Sprintf("declare queue %q", queue), err)
+}
+
+func bindQueue(ctx context.Context, l *link, exchange, queue string) error {
 	// The routing key of a binding to this type of exchange is its weight.
 	if _, err := l.try(func(ch *amqp.Channel) error { return ch.QueueBind(queue, "1", exchange, false, nil) }); err != nil {
 		return l.explain(ctx, fmt.Sprintf("bind queue %q to exchange %q", queue, exchange), err)

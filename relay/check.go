@@ -115,12 +115,15 @@ func checkBroker(ctx context.Context, cfg Config) []binlog.Requirement {
 
 func topologyRequirements(cfg Config, topology exchange.Topology) []binlog.Requirement {
 	r := met("exchange", "x-consistent-hash exchange "+cfg.Broker.Exchange, cfg.Broker.Exchange)
-	switch err := topology.ExchangeErr; {
-	case err == nil:
-	case !topology.Found && cfg.Broker.Partitions > 0:
-		r.Found = "not there yet: relay run declares it"
-	default:
+	err := topology.ExchangeErr
+	if cfg.Broker.Partitions > 0 {
+		err = topology.DeclareErr
+	}
+	switch {
+	case err != nil:
 		r = failed(r.Name, r.Need, err)
+	case !topology.Found:
+		r.Found = "not there yet: relay run declares it"
 	}
 	list := []binlog.Requirement{r}
 	for _, q := range topology.Queues {
@@ -128,7 +131,11 @@ func topologyRequirements(cfg Config, topology exchange.Topology) []binlog.Requi
 		if q.Found {
 			found = fmt.Sprintf("%d messages, %d consumers", q.Messages, q.Consumers)
 		}
-		list = append(list, met("queue "+q.Name, "declared by --partitions", found))
+		r := met("queue "+q.Name, "a durable quorum queue with a single active consumer", found)
+		if q.Err != nil {
+			r = failed(r.Name, r.Need, q.Err)
+		}
+		list = append(list, r)
 	}
 	return list
 }

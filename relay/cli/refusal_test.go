@@ -225,6 +225,24 @@ func TestUnfitBroker(t *testing.T) {
 	if r.exists() {
 		t.Error("a relay that never connected has made a checkpoint")
 	}
+	for _, args := range [][]string{
+		{"--partitions", "1", "--exchange", queue.exchange},
+		{"--partitions", "4", "--exchange", fanout.exchange},
+		{"--exchange", fanout.exchange},
+		{"--exchange", r.exchange},
+	} {
+		r.sameWords(t, args...)
+	}
+}
+
+// sameWords wants check to say what run refuses, in its words. It said ok of a
+// queue of another kind.
+func (r *rig) sameWords(t *testing.T, flags ...string) {
+	t.Helper()
+	refused := r.run(append([]string{"run"}, flags...)...)
+	refused.want(t, 78)
+	words := strings.TrimPrefix(strings.TrimSpace(refused.stderr), "relay: ")
+	r.run(append([]string{"check"}, flags...)...).want(t, 3, words)
 }
 
 // TestListen: the address is in use.
