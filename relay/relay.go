@@ -39,7 +39,10 @@ type Relay struct {
 	// condemned are events by id that the broker closed the channel on: they
 	// are parked when they come again.
 	condemned map[string]*schema.BadEventError
-	followed  time.Time // when the session had connected both sides; zero: not yet
+
+	sourceSecret, brokerSecret secret
+
+	followed time.Time // when the session had connected both sides; zero: not yet
 }
 
 // Run relays until ctx ends, then settles what is in flight, saves the
@@ -73,6 +76,7 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	}
 	cfg.Source.Spool = filepath.Dir(file.Path())
 	r = &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[string]*schema.BadEventError{}}
+	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
 	r.board = newBoard(func() time.Time {
 		state, _ := file.State()
 		return state.SavedAt
@@ -115,7 +119,7 @@ func (r *Relay) retry(ctx context.Context) error {
 		if r.condemn(err) {
 			continue
 		}
-		if lasting(err) != 0 {
+		if lasting(err) != 0 && !r.anotherPassword(err) {
 			return r.wayOut(err)
 		}
 		after, _ := r.file.State()
@@ -180,12 +184,16 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		}
 		cancel(nil)
 	}()
+	if err := errors.Join(r.sourceSecret.next(&r.cfg.Source.Password), r.brokerSecret.next(&r.cfg.Broker.Password)); err != nil {
+		return err
+	}
 	server, table, err := r.connect(ctx)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
 		return err
 	}
 	defer server.Close()
+	r.sourceSecret.accepted()
 	r.board.connected(true, false)
 	broker, err := exchange.Dial(ctx, r.cfg.Broker)
 	if err != nil {
@@ -193,6 +201,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		return err
 	}
 	defer broker.Close()
+	r.brokerSecret.accepted()
 	source, ledger, err := r.begin(ctx, server, table)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
@@ -355,7 +364,8 @@ func sameTable(path string, state checkpoint.State, table string) error {
 
 // measure looks at the server's log files now and then. It raises the alarm
 // when the server no longer has what was relayed: a stream does not notice a
-// log that is reset under it.
+// log that is reset under it. So it does when it is refused with a password that
+// the file no longer has, since it could look no more.
 func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<- error) {
 	ticker := time.NewTicker(measureInterval)
 	defer ticker.Stop()
@@ -369,7 +379,7 @@ func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<-
 		}
 		state, _ := r.file.State()
 		if position, err := binlog.ParseGTIDSet(state.GTIDSet); err == nil {
-			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) {
+			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) || errors.Is(err, binlog.ErrAuth) && r.sourceSecret.changed() {
 				alarm <- err
 				return
 			}

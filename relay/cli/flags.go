@@ -92,6 +92,7 @@ func config(c *cli.Context) (relay.Config, error) {
 	if cfg.Broker, err = broker(c); err != nil {
 		return cfg, err
 	}
+	cfg.SourcePasswordFile, cfg.BrokerPasswordFile = c.String("mysql-password-file"), c.String("amqp-password-file")
 	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
 	cfg.Start = relay.Backfill
 	cfg.Listen = c.String("listen")
@@ -183,13 +184,9 @@ func secretFile(c *cli.Context, flag string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	content, err := os.ReadFile(path)
+	password, err := relay.ReadSecret(path)
 	if err != nil {
 		return "", usage("--%s: %v", flag, err)
-	}
-	password := strings.TrimRight(string(content), "\r\n")
-	if password == "" {
-		return "", usage("--%s: %s is empty", flag, path)
 	}
 	return password, nil
 }
