@@ -254,13 +254,13 @@ func (r *replayer) left(state checkpoint.State, err error) error {
 	rest := r.only.Minus(settled)
 	var bad *schema.BadEventError
 	if !errors.As(err, &bad) || bad.GTID == "" {
-		return fmt.Errorf("%w; not all is replayed; to go on with the rest: --gtid '%s'", err, rest)
+		return fmt.Errorf("%w; not all is replayed; to go on with the rest: type the same again with --gtid '%s'", err, rest)
 	}
 	own, parseErr := binlog.ParseGTIDSet(bad.GTID)
 	if parseErr != nil {
 		return errors.Join(err, parseErr)
 	}
-	return fmt.Errorf("%w; to go on without its transaction: --gtid '%s'", err, rest.Minus(own))
+	return fmt.Errorf("%w; to go on without its transaction: type the same again with --gtid '%s'", err, rest.Minus(own))
 }
 
 // session replays what state does not cover, and moves state over what is

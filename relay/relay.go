@@ -132,7 +132,7 @@ func (r *Relay) retry(ctx context.Context) error {
 			waits.Reset()
 		}
 		if left = limit - time.Since(since); left <= 0 {
-			return fmt.Errorf("%w after %s: %w", ErrUnavailable, limit, err)
+			return fmt.Errorf("%w after %s: %w; to go on from the checkpoint when the server answers: relay run", ErrUnavailable, limit, err)
 		}
 		wait := min(waits.NextBackOff(), left)
 		r.board.failed(err)

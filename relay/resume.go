@@ -176,5 +176,5 @@ func unavailable(err error) error {
 	if err == nil || lasting(err) != 0 {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %w; when the server answers, type the same again", ErrUnavailable, err)
 }

@@ -82,6 +82,14 @@ func TestStatus(t *testing.T) {
 	none := r.run("status", "--partitions", "1")
 	none.want(t, 78, "does not exist", r.exchange)
 	none.oneLine(t)
+	if strings.Contains(none.stdout, "does not exist") { // it was there, too
+		t.Errorf("standard output repeats the refusal:\n%s", none.stdout)
+	}
+	away := mustDSN(t, r.dsn)
+	away.Addr = "127.0.0.1:1"
+	got := r.run("status", "--partitions", "1", "--mysql-dsn", away.FormatDSN())
+	got.want(t, 75, "source       at 127.0.0.1:1: see the last line", "broker       exchange:", "type the same again")
+	got.oneLine(t)
 	r.begun()
 	report := func() (report relay.Report) {
 		t.Helper()
