@@ -205,7 +205,7 @@ func TestLocateTime(t *testing.T) {
 		r.exec("PURGE BINARY LOGS TO '" + r.boundary("").file + "'")
 		return r.text("SELECT GTID_SUBSET(?, @@GLOBAL.gtid_purged)", want.String()) == "1"
 	})
-	refused(list[len(list)-1].CommittedAt, "oldest log file", "--from-gtid '"+r.text("SELECT REPLACE(@@GLOBAL.gtid_purged, '\n', '')"), "--gap backfill")
+	refused(list[len(list)-1].CommittedAt, "oldest log file", "--from-gtid '"+r.text("SELECT REPLACE(@@GLOBAL.gtid_purged, '\n', '')"), "--start backfill")
 }
 
 // TestBetween: the range holds every row of the time, by each order that a
