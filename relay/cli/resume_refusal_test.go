@@ -97,8 +97,8 @@ func TestResumeAdvice(t *testing.T) {
 	r.insert(r.db, 1, 1)
 	r.relay()
 	r.purge()
-	began := r.text("SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')")
 	r.insert(r.db, 2, 2)
+	began := r.text("SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')")
 	d := r.start()
 	d.settled()
 	d.stop()
@@ -127,7 +127,8 @@ func TestResumeAdvice(t *testing.T) {
 			r.run(advised(got)...).want(t, 0, "skipped      0 transactions")
 		})
 	}
-	// The file that is the oldest now may have begun within this very second.
+	// The oldest file has most likely begun within this very second, which is not
+	// why a time behind its first transaction could be refused.
 	r.run("resume", "--dry-run", "--from-time", began).want(t, 0, "resume from  ")
 	for offset := range 4 {
 		file, _, _ := strings.Cut(r.end(), ":")
