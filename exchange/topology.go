@@ -92,20 +92,13 @@ func Inspect(ctx context.Context, cfg Config) (Topology, error) {
 }
 
 // inspectDeclare returns why the exchange cannot be declared. One that is
-// missing must not be; then it asks for an exchange that every vhost has, of
-// another type, which the broker refuses in words of its own where it does not
-// know this type.
+// missing must not be: then it asks for its type alone.
 func inspectDeclare(ctx context.Context, l *link, t Topology) (refusal, err error) {
-	name := t.Exchange
 	if !t.Found {
-		name = "amq.topic"
+		return checkType(l, t.Exchange), nil
 	}
-	err = declareExchange(ctx, l, name)
-	var reply *amqp.Error
-	switch {
-	case !t.Found && errors.As(err, &reply) && reply.Server && reply.Code != amqp.CommandInvalid:
-		return nil, nil
-	case errors.Is(err, ErrExchange), errors.Is(err, ErrAuth):
+	err = declareExchange(ctx, l, t.Exchange)
+	if errors.Is(err, ErrExchange) || errors.Is(err, ErrAuth) {
 		return err, nil
 	}
 	return nil, err
@@ -183,14 +176,35 @@ func declareExchange(ctx context.Context, l *link, exchange string) error {
 	switch code {
 	case 0:
 		return nil
+	case amqp.CommandInvalid:
+		return typeUnknown(l, err)
 	case amqp.PreconditionFailed:
+		if err := checkType(l, exchange); err != nil {
+			return err
+		}
 		return fmt.Errorf("%w: exchange %q at %s is not a durable %s exchange without arguments: %w; next: choose another name with --exchange, or, when nothing uses it: rabbitmqadmin%s delete exchange --name %s",
 			ErrExchange, exchange, l.endpoint, exchangeType, err, vhostFlag(l.endpoint), exchange)
-	case amqp.CommandInvalid:
-		return fmt.Errorf("%w: the broker at %s does not know the exchange type %s: %w; next, on each node of the broker: rabbitmq-plugins enable rabbitmq_consistent_hash_exchange",
-			ErrExchange, l.endpoint, exchangeType, err)
 	}
 	return l.explain(ctx, fmt.Sprintf("declare exchange %q", exchange), err)
+}
+
+// checkType returns an error where the broker does not know the exchange's
+// type, and declares nothing: it looks at the type first, and then refuses the
+// name, whose beginning is reserved, by another code. RabbitMQ 4 has for an
+// unknown type the code of another type, and 3 ends the connection.
+func checkType(l *link, exchange string) error {
+	code, err := l.try(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare("amq."+exchange, exchangeType, true, false, false, false, nil)
+	})
+	if code == amqp.PreconditionFailed || code == amqp.CommandInvalid {
+		return typeUnknown(l, err)
+	}
+	return nil
+}
+
+func typeUnknown(l *link, reply error) error {
+	return fmt.Errorf("%w: the broker at %s does not know the exchange type %s: %w; next, on each node of the broker: rabbitmq-plugins enable rabbitmq_consistent_hash_exchange",
+		ErrExchange, l.endpoint, exchangeType, reply)
 }
 
 func declareQueue(ctx context.Context, l *link, queue string) error {
