@@ -276,6 +276,8 @@ func (b *Backfill) values(rows *sql.Rows) (row schema.Values, err error) {
 		column, _ := b.table.Column(r)
 		switch {
 		case v.Null:
+		case column.Kind == schema.Time && strings.HasPrefix(string(b.cells[i]), "0000-00-00"):
+			v.Null = true
 		case column.Kind == schema.Time:
 			if v.Time, v.Err = b.time(column, string(b.cells[i])); v.Err != nil {
 				v.Bytes = bytes.Clone(b.cells[i])
@@ -295,9 +297,6 @@ func (b *Backfill) values(rows *sql.Rows) (row schema.Values, err error) {
 // time reads what SELECT prints of a DATETIME, written in the table's zone,
 // or of a TIMESTAMP, printed in UTC.
 func (b *Backfill) time(column schema.Column, text string) (time.Time, error) {
-	if strings.HasPrefix(text, "0000-00-00") {
-		return time.Time{}, nil
-	}
 	zone := b.table.Zone()
 	if column.Zoned {
 		zone = time.UTC

@@ -189,6 +189,7 @@ func (d *decoder) value(v *schema.Value, column schema.Column, c cell) (err erro
 	case schema.JSON:
 		v.Bytes, err = appendJSON(nil, c.data)
 	case schema.Time:
+		v.Null = zeroDate(c)
 		v.Time, err = decodeTime(c, d.table.Zone())
 		v.Time = v.Time.UTC()
 	case schema.Enum:

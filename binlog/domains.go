@@ -82,6 +82,20 @@ func (d domains) minus(other domains) domains {
 	return rest
 }
 
+// common is what both positions have: of each domain the one that ends first.
+func (d domains) common(other domains) domains {
+	both := domains{}
+	for domain, r := range d {
+		if o, ok := other[domain]; ok {
+			if o.last < r.last {
+				r = o
+			}
+			both[domain] = r
+		}
+	}
+	return both
+}
+
 func (d domains) contains(other domains) bool {
 	for domain, o := range other {
 		r, ok := d[domain]

@@ -145,6 +145,13 @@ func (s *GTIDSet) Minus(other *GTIDSet) *GTIDSet {
 	return &GTIDSet{&left, s.domains.minus(other.domains)}
 }
 
+// Common is the set of the transactions that are in both, which are positions.
+func (s *GTIDSet) Common(other *GTIDSet) *GTIDSet {
+	both := s.Minus(s.Minus(other))
+	both.domains = s.domains.common(other.domains)
+	return both
+}
+
 // cutIntervals are from without away; both are in order and disjoint.
 func cutIntervals(from, away mysql.IntervalSlice) (rest mysql.IntervalSlice) {
 	for _, i := range from {

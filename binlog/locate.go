@@ -120,22 +120,28 @@ func (s *Server) LocateTime(ctx context.Context, at time.Time, table *schema.Tab
 		return nil, Place{}, err
 	}
 	defer w.close()
-	if first == 0 {
-		return nil, Place{}, fmt.Errorf("%w: %s is before the server's oldest log file %s, which begins at %s: what was committed earlier can no longer be read from the log; to send all that it has: relay resume --from-gtid '%s'; to send what the table still has of an earlier time: relay resume --gap backfill",
-			ErrPlace, at.Format(time.RFC3339Nano), files[0].name, w.created.Format(time.RFC3339), w.set)
-	}
-	for {
+	// What is purged was committed before the oldest file's first transaction:
+	// with that the time is compared where the file began in the same second.
+	for known := first > 0; ; known = true {
 		tx, err := w.next(ctx)
 		switch {
+		case err != nil && err != io.EOF:
+			return nil, Place{}, err
+		case !known && (err == io.EOF || at.Before(tx.CommittedAt)):
+			return nil, Place{}, w.tooEarly(at, files[0].name)
 		case err == io.EOF:
 			return w.set, Place{File: w.file, Offset: uint32(w.offset)}, nil
-		case err != nil:
-			return nil, Place{}, err
 		case !tx.CommittedAt.Before(at):
 			return w.set, Place{File: w.file, Offset: uint32(w.begin)}, nil
 		}
 		w.cover(tx)
 	}
+}
+
+// tooEarly is why a time is refused: what was committed then is purged.
+func (w *walk) tooEarly(at time.Time, oldest string) error {
+	return fmt.Errorf("%w: %s is before the first transaction in the server's oldest log file %s, which begins at %s: what was committed earlier can no longer be read from the log; to send all that it has: relay resume --from-gtid '%s'; to send all rows that the table still has and that are not stamped published: move the checkpoint file away, then type: relay run --start backfill",
+		ErrPlace, at.Format(time.RFC3339Nano), oldest, w.created.Format(time.RFC3339), w.set)
 }
 
 // Oldest is the commit time of the first transaction that the log still has;

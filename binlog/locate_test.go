@@ -253,7 +253,7 @@ func testLocateTime(t *testing.T, on flavor) {
 		r.exec("PURGE BINARY LOGS TO '" + r.boundary("").file + "'")
 		return r.purged(server).Contains(all)
 	})
-	refused(list[len(list)-1].CommittedAt, "oldest log file", "--from-gtid '"+r.purged(server).String(), "--gap backfill")
+	refused(list[len(list)-1].CommittedAt, "oldest log file", "--from-gtid '"+r.purged(server).String(), "--start backfill")
 }
 
 // TestBetween: the range holds every row of the time, by each order that a

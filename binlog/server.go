@@ -251,10 +251,6 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 	if err != nil {
 		return err
 	}
-	if !missing.IsEmpty() {
-		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; to send what the table still has of their rows, and go on behind the gap: relay resume --gap backfill; to go on without them: relay resume --from-gtid '%s' --yes",
-			ErrPurged, missing.Count(), missing, position.Union(missing))
-	}
 	executed, err := s.Executed(ctx)
 	if err != nil {
 		return err
@@ -262,6 +258,16 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 	ahead, err := s.dialect.ahead(ctx, position, executed)
 	if err != nil {
 		return err
+	}
+	has := position.Common(executed) // and nothing that was not relayed
+	other, err := s.dialect.ahead(ctx, has, executed)
+	if err != nil {
+		return err
+	}
+	has = has.Minus(other)
+	if !missing.IsEmpty() {
+		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; to send what the table still has of their rows, and go on behind the gap: relay resume --gap backfill; to go on without them: relay resume --from-gtid '%s' --yes",
+			ErrPurged, missing.Count(), missing, has.Union(missing))
 	}
 	if !ahead.IsEmpty() {
 		received, err := s.dialect.received(ctx)
@@ -271,8 +277,8 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 		if received.Contains(ahead) { // it will have them: after a failover it may take a while
 			return fmt.Errorf("binlog: %s at %s is a replica that has received %d transactions that were relayed, and not yet applied them: %s", s.Flavor.Product(), s.dsn.Addr, ahead.Count(), ahead)
 		}
-		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) never executed: %s; it is another server, or a failover lost them; if their events may stand, go on from what the server has: relay resume --from-gtid '%s'",
-			ErrDiverged, ahead.Count(), cmp.Or(s.UUID, s.dsn.Addr), ahead, executed)
+		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) never executed: %s; it is another server, or a failover lost them; if their events may stand, go on from what it has of those that were relayed: relay resume --from-gtid '%s'",
+			ErrDiverged, ahead.Count(), cmp.Or(s.UUID, s.dsn.Addr), ahead, has)
 	}
 	return nil
 }

@@ -40,8 +40,8 @@ func (s *Server) Remembers(ctx context.Context, gtid string, committedAt time.Ti
 		case err != nil:
 			return err
 		case !tx.CommittedAt.Equal(committedAt):
-			return fmt.Errorf("%w: transaction %s was committed at %s when it was relayed, and the server (%s) has another one of that name, of %s: its log was reset or restored; what it has committed since may lack in the stream; look for it, then go on from what the server has: relay resume --from-gtid '%s' --yes",
-				ErrDiverged, gtid, committedAt.Format(time.RFC3339Nano), cmp.Or(s.UUID, s.dsn.Addr), tx.CommittedAt.Format(time.RFC3339Nano), executed)
+			return fmt.Errorf("%w: transaction %s was committed at %s when it was relayed, and the server (%s) has another one of that name, of %s: its log was reset or restored; to send all that its log has now: relay resume --from-gtid '%s' --yes; to go on behind all of it, once that is dealt with: relay resume --from-gtid '%s' --yes",
+				ErrDiverged, gtid, committedAt.Format(time.RFC3339Nano), cmp.Or(s.UUID, s.dsn.Addr), tx.CommittedAt.Format(time.RFC3339Nano), purged, executed)
 		}
 		return nil
 	}

@@ -157,8 +157,11 @@ func parkedBeside(path string, state checkpoint.State, exists bool) (parked, err
 // resumedMark is what the checkpoint that a resume makes says of the parked
 // file, of which the one before it had the mark. A file that does not fit is
 // taken as it is when the operator says so.
-func resumedMark(path string, mark *checkpoint.Parked, order Override, out io.Writer) (*checkpoint.Parked, error) {
+func resumedMark(path string, mark *checkpoint.Parked, order Override, policy OnBadEvent, out io.Writer) (*checkpoint.Parked, error) {
 	events, p, err := readParked(path + parkedSuffix)
+	if err == nil {
+		err = p.allow(policy)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,10 @@ type Relay struct {
 	// condemned are events that the broker closed the channel on: they are
 	// parked when they come again.
 	condemned map[identity]*schema.BadEventError
-	followed  time.Time // when the session had connected both sides; zero: not yet
+
+	sourceSecret, brokerSecret secret
+
+	followed time.Time // when the session had connected both sides; zero: not yet
 }
 
 // Run relays until ctx ends, then settles what is in flight, saves the
@@ -56,37 +59,49 @@ func Run(ctx context.Context, cfg Config) error {
 		return unfit(err)
 	}
 	defer file.Close()
-	cfg.Source.Spool = filepath.Dir(file.Path())
-	return run(ctx, cfg, file)
+	state, exists := file.State()
+	if err := mayRun(file.Path(), state, exists, cfg.OnBadEvent); err != nil {
+		return err
+	}
+	r, stop, err := newRelay(cfg, file)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return r.retry(ctx)
 }
 
-// run is Run with the checkpoint open.
-func run(ctx context.Context, cfg Config, file *checkpoint.File) error {
-	r := &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{}}
+// newRelay serves the metrics of a relay on an open checkpoint. The caller calls
+// stop.
+func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err error) {
+	cfg.Source.Spool = filepath.Dir(file.Path())
+	r = &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{}}
+	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
 	r.board = newBoard(func() time.Time {
 		state, _ := file.State()
 		return state.SavedAt
 	})
+	stop = func() {}
 	if cfg.Listen != "" {
-		stop, err := r.board.serve(cfg.Listen)
-		if err != nil {
-			return err
-		}
-		defer stop()
+		stop, err = r.board.serve(cfg.Listen)
 	}
-	if err := r.parkedFits(); err != nil {
-		return err
-	}
-	return r.retry(ctx)
+	return r, stop, err
 }
 
-// parkedFits refuses a parked file that is not what the checkpoint says, and to
-// let bad events stop the relay where some are parked: later ones of their
-// aggregates would pass them.
-func (r *Relay) parkedFits() error {
-	state, exists := r.file.State()
-	p, err := parkedBeside(r.file.Path(), state, exists)
-	if err == nil && len(p.events) > 0 && r.cfg.OnBadEvent != ParkBad {
+// mayRun refuses a parked file that is not what the checkpoint says, and to let
+// bad events stop the relay where some are parked.
+func mayRun(path string, state checkpoint.State, exists bool, policy OnBadEvent) error {
+	p, err := parkedBeside(path, state, exists)
+	if err == nil {
+		err = p.allow(policy)
+	}
+	return err
+}
+
+// allow refuses to let bad events stop the relay where some are parked: later
+// ones of their aggregates would pass them.
+func (p *parked) allow(policy OnBadEvent) (err error) {
+	if len(p.events) > 0 && policy != ParkBad {
 		err = fmt.Errorf("%w: %d events are parked in %s, and their aggregates wait for them; send them or let them go: relay replay --parked; or go on parking: --on-bad-event park",
 			ErrUnfit, len(p.events), p.path)
 	}
@@ -111,7 +126,7 @@ func (r *Relay) retry(ctx context.Context) error {
 		if r.condemn(err) {
 			continue
 		}
-		if lasting(err) != 0 {
+		if lasting(err) != 0 && !r.anotherPassword(err) {
 			return r.wayOut(err)
 		}
 		after, _ := r.file.State()
@@ -124,7 +139,7 @@ func (r *Relay) retry(ctx context.Context) error {
 			waits.Reset()
 		}
 		if left = limit - time.Since(since); left <= 0 {
-			return fmt.Errorf("%w after %s: %w", ErrUnavailable, limit, err)
+			return fmt.Errorf("%w after %s: %w; to go on from the checkpoint when the server answers: relay run", ErrUnavailable, limit, err)
 		}
 		wait := min(waits.NextBackOff(), left)
 		r.board.failed(err)
@@ -185,12 +200,16 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		}
 		cancel(nil)
 	}()
+	if err := errors.Join(r.sourceSecret.next(&r.cfg.Source.Password), r.brokerSecret.next(&r.cfg.Broker.Password)); err != nil {
+		return err
+	}
 	server, table, err := r.connect(ctx)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
 		return err
 	}
 	defer server.Close()
+	r.sourceSecret.accepted()
 	r.board.connected(true, false)
 	broker, err := exchange.Dial(ctx, r.cfg.Broker)
 	if err != nil {
@@ -198,6 +217,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		return err
 	}
 	defer broker.Close()
+	r.brokerSecret.accepted()
 	source, ledger, err := r.begin(ctx, server, table)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
@@ -278,7 +298,7 @@ func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.
 	if !exists {
 		state, snapshot, err = r.first(ctx, server, table)
 	} else {
-		err = r.fits(ctx, state, server, table)
+		err = fits(ctx, r.file.Path(), state, server, table)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -337,8 +357,8 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 
 // fits refuses a checkpoint that is not of this outbox on this server, or that
 // the server's log does not go on from.
-func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog.Server, table *schema.Table) error {
-	if err := sameOutbox(r.file.Path(), state, server.Flavor, table.String()); err != nil {
+func fits(ctx context.Context, path string, state checkpoint.State, server *binlog.Server, table *schema.Table) error {
+	if err := sameOutbox(path, state, server.Flavor, table.String()); err != nil {
 		return err
 	}
 	position, err := binlog.ParseGTIDSet(state.GTIDSet)
@@ -364,7 +384,8 @@ func sameOutbox(path string, state checkpoint.State, flavor binlog.Flavor, table
 
 // measure looks at the server's log files now and then. It raises the alarm
 // when the server no longer has what was relayed: a stream does not notice a
-// log that is reset under it.
+// log that is reset under it. So it does when it is refused with a password that
+// the file no longer has, since it could look no more.
 func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<- error) {
 	ticker := time.NewTicker(measureInterval)
 	defer ticker.Stop()
@@ -378,7 +399,7 @@ func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<-
 		}
 		state, _ := r.file.State()
 		if position, err := binlog.ParseGTIDSet(state.GTIDSet); err == nil {
-			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) {
+			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) || errors.Is(err, binlog.ErrAuth) && r.sourceSecret.changed() {
 				alarm <- err
 				return
 			}

@@ -71,7 +71,8 @@ func TestUsage(t *testing.T) {
 		{"window in the environment", []string{"run"}, []string{"RELAY_WINDOW=many"}, 64, []string{`"many"`, "RELAY_WINDOW"}},
 		{"partitions", []string{"run", "--partitions", "-1"}, nil, 64, []string{"--partitions -1", "between 0 and 1024"}},
 		{"server id", []string{"run", "--server-id", "4294967296"}, nil, 64, []string{"--server-id 4294967296"}},
-		{"drain timeout", []string{"run", "--drain-timeout", "-1s"}, nil, 64, []string{"--drain-timeout"}},
+		{"drain timeout", []string{"run", "--drain-timeout", "-1s"}, nil, 64, []string{"--drain-timeout -1s is not above 0; type: --drain-timeout 15s"}},
+		{"give up", []string{"run", "--give-up-after", "-5s"}, nil, 64, []string{"usage: --give-up-after -5s is below 0; type: --give-up-after"}},
 		{"log level", []string{"run", "--log-level", "loud"}, nil, 64, []string{"--log-level", `"loud"`, "debug, info, warn, error"}},
 		{"log format", []string{"run", "--log-format", "xml"}, nil, 64, []string{"--log-format", `"xml"`, "json, console"}},
 		{"password file missing", []string{"run", "--mysql-password-file", "/nowhere/pw"}, nil, 64, []string{"--mysql-password-file", "/nowhere/pw"}},
@@ -227,6 +228,24 @@ func TestUnfitBroker(t *testing.T) {
 	if r.exists() {
 		t.Error("a relay that never connected has made a checkpoint")
 	}
+	for _, args := range [][]string{
+		{"--partitions", "1", "--exchange", queue.exchange},
+		{"--partitions", "4", "--exchange", fanout.exchange},
+		{"--exchange", fanout.exchange},
+		{"--exchange", r.exchange},
+	} {
+		r.sameWords(t, args...)
+	}
+}
+
+// sameWords wants check to say what run refuses, in its words. It said ok of a
+// queue of another kind.
+func (r *rig) sameWords(t *testing.T, flags ...string) {
+	t.Helper()
+	refused := r.run(append([]string{"run"}, flags...)...)
+	refused.want(t, 78)
+	words := strings.TrimPrefix(strings.TrimSpace(refused.stderr), "relay: ")
+	r.run(append([]string{"check"}, flags...)...).want(t, 3, words)
 }
 
 // TestListen: the address is in use.

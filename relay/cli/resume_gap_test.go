@@ -138,6 +138,40 @@ func testResumeGap(t *testing.T, on source) {
 			t.Error("the backfill began again")
 		}
 	})
+	// The second gap begins where the first one ended: the events that were sent
+	// for that one count as sent before. They did not, and nothing was said of what
+	// was left of the first.
+	t.Run("twice", func(t *testing.T) {
+		const rows = 3000
+		r := rigOn(t, databaseOn(t, server), schema.SQL).begun()
+		r.created(rows+1, 5)
+		r.created(rows+2, 0)
+		r.relayed()
+		r.insert(r.db, 1, rows)
+		r.purge()
+		d := r.startAs("resume", "--gap", "backfill", "--partitions", "1", "--window", "1")
+		d.until("some of the backfill is settled", func() bool { return r.state().Sequence > 10 })
+		if err := d.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		left := r.state().Backfill
+		if left == nil {
+			t.Fatal("the backfill had ended")
+		}
+		r.created(rows+3, 0)
+		r.purge()
+		r.take(0)
+		r.run("resume", "--gap", "backfill", "--dry-run").want(t, 0, fmt.Sprint(rows+2, " rows at most: the rest of the backfill that was under way, from ", left.After, " on"))
+		if _, ids := r.resumed("--gap", "backfill"); len(ids) != rows+2 {
+			t.Errorf("sent %d events, want %d", len(ids), rows+2)
+		}
+		r.created(rows+4, 0)
+		r.purge()
+		r.run("resume", "--gap", "backfill", "--dry-run").want(t, 0, fmt.Sprint(rows+3, " rows at most, created from "), fmt.Sprint("sent again   ", rows+2, " of these rows"))
+		if _, ids := r.resumed("--gap", "backfill"); len(ids) != rows+3 {
+			t.Errorf("sent %d events, want %d", len(ids), rows+3)
+		}
+	})
 	t.Run("no checkpoint", func(t *testing.T) {
 		r := rigOn(t, databaseOn(t, server), schema.SQL)
 		r.run("resume", "--gap", "backfill", "--yes").want(t, 78, "without a readable checkpoint", "--undo", "--start backfill")

@@ -77,7 +77,7 @@ func testResumeFromPlace(t *testing.T, on source) {
 			{"no such file", []string{"resume", "--from-file", "binlog.900000:4"}, nil, 78, []string{`no log file "binlog.900000"`, file}},
 			{"beyond", []string{"resume", "--from-file", file + ":99999999"}, nil, 78, []string{"beyond the end", file + ":"}},
 			{"future", []string{"resume", "--from-time", "2999-01-02T15:04:05Z"}, nil, 78, []string{"in the future", "clock says"}},
-			{"too early", []string{"resume", "--from-time", ago}, nil, 78, []string{"before the server's oldest log file", "relay resume --from-gtid '"}},
+			{"too early", []string{"resume", "--from-time", ago}, nil, 78, []string{"in the server's oldest log file", "relay resume --from-gtid '"}},
 		})
 	})
 	t.Run("undecided", func(t *testing.T) {
