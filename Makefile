@@ -5,7 +5,7 @@ WITH_SERVERS := set -a; . ./.dev/env;
 
 help:
 	@echo 'make build  bin/relay, one static binary'
-	@echo 'make up     start MySQL and RabbitMQ, wait until both answer, write .dev/env'
+	@echo 'make up     start MySQL, MariaDB and RabbitMQ, wait until all answer, write .dev/env'
 	@echo 'make down   stop them; their data stays'
 	@echo 'make test   every test, race detector on, against the real servers'
 	@echo 'make demo   writer, relay, consumers and kills, then the table (SEED=n, ARGS=...)'

@@ -16,7 +16,8 @@ import (
 // state machine: it reads events from a function and does no I/O of its own.
 //
 // A group of events begins with its GTID and ends with XID, COMMIT, ROLLBACK
-// or XA PREPARE, or is a single statement. Only what has been committed is in
+// or XA PREPARE, or is a single statement. MySQL writes BEGIN or XA START behind
+// the GTID; MariaDB's GTID stands for them. Only what has been committed is in
 // the log, so a large group may be handed out in parts before its end is
 // seen. There are three exceptions, and none of them is published unseen:
 //
@@ -36,9 +37,14 @@ type assembler struct {
 	// moved hears of statements that may have renamed the table away.
 	moved func(gtid GTID, statement string) error
 	// recall finds the XA transactions that were prepared before the stream
-	// began and not decided by then. It is asked once, when one of them is
-	// decided; nil in tests.
-	recall func() (map[string]prepared, error)
+	// began and not decided by then: the wanted one, when it is decided, others
+	// along with it, or all of them. Then, and in tests, it is nil.
+	recall func(wanted string) (found map[string]prepared, all bool, err error)
+	// fetch reads rows from the table by their ids, and domain what else may
+	// write to it: for statements that are in the log as text. Both wait until
+	// the server has executed the transaction. nil without a server.
+	fetch  func(gtid GTID, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error)
+	domain func(GTID) (reach, error)
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
@@ -53,6 +59,10 @@ type assembler struct {
 	told     *Definition         // of which no Tx has told yet; nil: none
 	prepared map[string]prepared // by XA id
 	held     int                 // bytes in prepared
+	decided  map[string]bool     // XA ids since the stream began, while recall may find them
+	reached  domains             // of MariaDB: the transactions before this place
+	insertID uint64              // of the statement that comes next; 0: not told
+	reach    reach               // nil: to be read
 }
 
 // group is a transaction under way.
@@ -89,6 +99,8 @@ func newAssembler(table *schema.Table) *assembler {
 		mentions: mentions(table.Name),
 		tables:   map[uint64]*image{},
 		prepared: map[string]prepared{},
+		decided:  map[string]bool{},
+		reached:  domains{},
 	}
 }
 
@@ -137,12 +149,13 @@ func (a *assembler) keep(head []byte) keep {
 	switch typ := replication.EventType(head[4]); typ {
 	case replication.TRANSACTION_PAYLOAD_EVENT:
 		return onDisk
-	case replication.WRITE_ROWS_EVENTv1, replication.WRITE_ROWS_EVENTv2:
+	case replication.WRITE_ROWS_EVENTv1, replication.WRITE_ROWS_EVENTv2,
+		replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1, mariaWriteRowsCompressed:
 		s := scanner{rest: head[headerSize:]}
 		if _, ours := a.tables[s.uint48()]; !ours {
 			return nowhere
 		}
-	case replication.PREVIOUS_GTIDS_EVENT: // a walk takes it apart
+	case replication.PREVIOUS_GTIDS_EVENT, replication.MARIADB_GTID_LIST_EVENT: // a walk takes it apart
 	default:
 		if passed[typ] {
 			return nowhere
@@ -167,9 +180,14 @@ func (a *assembler) close() {
 }
 
 func (a *assembler) feed(h header, raw rawEvent, body []byte) (*Tx, error) {
-	if a.payload == nil && h.end > 0 {
+	switch {
+	case a.payload != nil:
+	case h.end > 0:
 		a.place.Offset = h.end
+	case a.untold():
+		a.place.Offset += h.size
 	}
+	a.timed(h)
 	switch h.typ {
 	case replication.FORMAT_DESCRIPTION_EVENT:
 		var err error
@@ -179,18 +197,27 @@ func (a *assembler) feed(h header, raw rawEvent, body []byte) (*Tx, error) {
 		return nil, a.between(h)
 	case replication.ROTATE_EVENT:
 		return nil, a.rotate(h, body)
-	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT:
+	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.MARIADB_GTID_EVENT:
 		return a.begin(h, body)
 	case replication.ANONYMOUS_GTID_EVENT:
 		return nil, fmt.Errorf("%w: a transaction without GTID in %s at %d: gtid_mode was not ON when it was written; SET PERSIST gtid_mode = ON, then start from a set that is behind it: relay resume --from-gtid SET",
 			ErrSettings, a.place.File, a.place.Offset)
 	case replication.QUERY_EVENT:
 		return a.query(body)
+	case replication.MARIADB_QUERY_COMPRESSED_EVENT:
+		plain, err := inflateQuery(body)
+		if err != nil {
+			return nil, err
+		}
+		return a.query(plain)
 	case replication.EXECUTE_LOAD_QUERY_EVENT:
-		return nil, a.textRows("LOAD DATA", string(body))
+		return nil, a.textRows("LOAD DATA", &text{query: query{text: string(body)}}, 0)
+	case replication.INTVAR_EVENT:
+		return nil, a.intvar(body)
 	case replication.TABLE_MAP_EVENT:
 		return nil, a.tableMap(body)
-	case replication.WRITE_ROWS_EVENTv1, replication.WRITE_ROWS_EVENTv2:
+	case replication.WRITE_ROWS_EVENTv1, replication.WRITE_ROWS_EVENTv2,
+		replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1, mariaWriteRowsCompressed:
 		return a.rows(h, body)
 	case replication.XID_EVENT:
 		return a.commit()
@@ -215,7 +242,6 @@ func (a *assembler) feed(h header, raw rawEvent, body []byte) (*Tx, error) {
 // passed are the events that say nothing about outbox inserts.
 var passed = map[replication.EventType]bool{
 	replication.STOP_EVENT:                true,
-	replication.INTVAR_EVENT:              true,
 	replication.RAND_EVENT:                true,
 	replication.USER_VAR_EVENT:            true,
 	replication.BEGIN_LOAD_QUERY_EVENT:    true,
@@ -233,6 +259,15 @@ var passed = map[replication.EventType]bool{
 	replication.PREVIOUS_GTIDS_EVENT:      true,
 	replication.TRANSACTION_CONTEXT_EVENT: true,
 	replication.VIEW_CHANGE_EVENT:         true,
+
+	replication.MARIADB_ANNOTATE_ROWS_EVENT:             true,
+	replication.MARIADB_BINLOG_CHECKPOINT_EVENT:         true,
+	replication.MARIADB_GTID_LIST_EVENT:                 true,
+	replication.MARIADB_START_ENCRYPTION_EVENT:          true,
+	replication.MARIADB_UPDATE_ROWS_COMPRESSED_EVENT_V1: true,
+	replication.MARIADB_DELETE_ROWS_COMPRESSED_EVENT_V1: true,
+	mariaUpdateRowsCompressed:                           true,
+	mariaDeleteRowsCompressed:                           true,
 }
 
 // between checks that no group is under way at a place between groups.
@@ -265,12 +300,22 @@ func (a *assembler) begin(h header, body []byte) (*Tx, error) {
 	if a.group != nil {
 		before, _ = a.commit()
 	}
+	var err error
+	if a.group, err = newGroup(h, body); err != nil {
+		return nil, err
+	}
+	return before, a.inOrder(a.group.tx.GTID)
+}
+
+func newGroup(h header, body []byte) (*group, error) {
+	if h.typ == replication.MARIADB_GTID_EVENT {
+		return mariaGroup(h, body)
+	}
 	gtid, committed, err := parseGTID(h, body)
 	if err != nil {
 		return nil, err
 	}
-	a.group = &group{tx: Tx{GTID: gtid, CommittedAt: committed}}
-	return before, nil
+	return &group{tx: Tx{GTID: gtid, CommittedAt: committed}}, nil
 }
 
 // parseGTID reads both kinds of GTID event. The library's decoders trust the
@@ -346,14 +391,18 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 		return nil, nil
 	}
 	g, version := a.group, 1
-	if h.typ == replication.WRITE_ROWS_EVENTv2 {
+	if h.typ == replication.WRITE_ROWS_EVENTv2 || h.typ == mariaWriteRowsCompressed {
 		version = 2
+	}
+	if compressedRows(h.typ) {
+		var err error
+		if s.rest, err = inflateRows(version, s.rest); err != nil {
+			return nil, err
+		}
 	}
 	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
 	err := a.decoder.rows(img, version, s.rest, from, func(e schema.Event) {
-		g.tx.Events = append(g.tx.Events, e)
-		g.events++
-		g.size += memory(&e)
+		g.add(e)
 	})
 	if err != nil {
 		return nil, err
@@ -361,13 +410,40 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 	if g.xa != "" {
 		return nil, a.hold(g)
 	}
-	if len(g.tx.Events) < partEvents && g.size < partBytes {
-		return nil, nil
+	return a.part(), nil
+}
+
+func (g *group) add(e schema.Event) {
+	g.tx.Events = append(g.tx.Events, e)
+	g.events++
+	g.size += memory(&e)
+}
+
+// part is what the group has so far, if that is enough to be handed out; else
+// nil.
+func (a *assembler) part() *Tx {
+	g := a.group
+	if g.xa != "" || len(g.tx.Events) < partEvents && g.size < partBytes {
+		return nil
 	}
 	part := g.tx
 	part.Place = a.place
 	g.tx.Events, g.size = nil, 0
-	return &part, nil
+	return &part
+}
+
+// intvar keeps the AUTO_INCREMENT value of the next statement (MySQL's
+// Intvar_event: a type and eight bytes).
+func (a *assembler) intvar(body []byte) error {
+	s := scanner{rest: body}
+	typ, value := s.uint8(), s.bytes(8)
+	if s.bad {
+		return fmt.Errorf("%w: integer of a statement", ErrDamaged)
+	}
+	if typ == int(replication.INSERT_ID) {
+		a.insertID = le.Uint64(value)
+	}
+	return nil
 }
 
 // commit ends the group and hands it out.

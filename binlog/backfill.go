@@ -79,11 +79,13 @@ func (b *Backfill) open(ctx context.Context, position *GTIDSet, after, until str
 		"SET SESSION net_write_timeout = 86400", // a broker that is away must not cost the snapshot
 		"SET SESSION time_zone = '+00:00'",
 		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-		"START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
 	} {
 		if _, err := b.conn.ExecContext(ctx, statement); err != nil {
 			return b.server.explain(err)
 		}
+	}
+	if err := b.server.dialect.snapshot(ctx, b.conn); err != nil {
+		return b.server.explain(err)
 	}
 	var micros int64
 	if err := b.conn.QueryRowContext(ctx, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)").Scan(&micros); err != nil {
@@ -144,15 +146,8 @@ func (b *Backfill) last(ctx context.Context) (string, error) {
 }
 
 func (b *Backfill) query(ctx context.Context, after string) error {
-	for r := range schema.Role(schema.Roles) {
-		if _, ok := b.table.Column(r); ok {
-			b.roles = append(b.roles, r)
-		}
-	}
-	var names, order []string
-	for _, r := range b.roles {
-		names = append(names, b.selected(r))
-	}
+	selected := b.selection()
+	var order []string
 	for _, r := range b.keys {
 		order = append(order, b.name(r))
 	}
@@ -160,13 +155,27 @@ func (b *Backfill) query(ctx context.Context, after string) error {
 	if err != nil {
 		return err
 	}
-	rows, err := b.conn.QueryContext(ctx, "SELECT "+strings.Join(names, ", ")+" FROM "+b.from()+
+	rows, err := b.conn.QueryContext(ctx, selected+
 		where+" ORDER BY "+strings.Join(order, ", "), args...)
 	if err != nil {
 		return b.server.explain(err)
 	}
-	b.rows, b.cells = rows, make([]sql.RawBytes, len(names))
+	b.rows = rows
 	return nil
+}
+
+// selection is SELECT … FROM for the columns of all roles, which values reads.
+func (b *Backfill) selection() string {
+	b.roles = nil
+	var names []string
+	for r := range schema.Role(schema.Roles) {
+		if _, ok := b.table.Column(r); ok {
+			b.roles = append(b.roles, r)
+			names = append(names, b.selected(r))
+		}
+	}
+	b.cells = make([]sql.RawBytes, len(names))
+	return "SELECT " + strings.Join(names, ", ") + " FROM " + b.from()
 }
 
 // where is the WHERE clause for the rows behind a cursor, up to Until, that are
@@ -252,16 +261,30 @@ func (b *Backfill) Next(ctx context.Context) (*Tx, error) {
 
 // row reads the current row.
 func (b *Backfill) row() (*Tx, error) {
-	if err := b.rows.Scan(pointers(b.cells)...); err != nil {
-		return nil, b.server.explain(err)
+	row, err := b.values(b.rows)
+	if err != nil {
+		return nil, err
 	}
-	var row schema.Values
 	var at []sql.RawBytes
+	for _, key := range b.keys {
+		at = append(at, b.cells[slices.Index(b.roles, key)])
+	}
+	event := b.table.Event(&row, schema.Origin{CommittedAt: b.SnapshotAt})
+	return &Tx{Events: []schema.Event{event}, CommittedAt: event.CreatedAt, Last: true, Cursor: b.cursor(at)}, nil
+}
+
+// values reads the row that rows is at.
+func (b *Backfill) values(rows *sql.Rows) (row schema.Values, err error) {
+	if err := rows.Scan(pointers(b.cells)...); err != nil {
+		return row, b.server.explain(err)
+	}
 	for i, r := range b.roles {
 		v := schema.Value{Present: true, Null: b.cells[i] == nil}
 		column, _ := b.table.Column(r)
 		switch {
 		case v.Null:
+		case column.Kind == schema.Time && strings.HasPrefix(string(b.cells[i]), "0000-00-00"):
+			v.Null = true
 		case column.Kind == schema.Time:
 			if v.Time, v.Err = b.time(column, string(b.cells[i])); v.Err != nil {
 				v.Bytes = bytes.Clone(b.cells[i])
@@ -275,19 +298,12 @@ func (b *Backfill) row() (*Tx, error) {
 		}
 		row[r] = v
 	}
-	for _, key := range b.keys {
-		at = append(at, b.cells[slices.Index(b.roles, key)])
-	}
-	event := b.table.Event(&row, schema.Origin{CommittedAt: b.SnapshotAt})
-	return &Tx{Events: []schema.Event{event}, CommittedAt: event.CreatedAt, Last: true, Cursor: b.cursor(at)}, nil
+	return row, nil
 }
 
 // time reads what SELECT prints of a DATETIME, written in the table's zone,
 // or of a TIMESTAMP, printed in UTC.
 func (b *Backfill) time(column schema.Column, text string) (time.Time, error) {
-	if strings.HasPrefix(text, "0000-00-00") {
-		return time.Time{}, nil
-	}
 	zone := b.table.Zone()
 	if column.Zoned {
 		zone = time.UTC

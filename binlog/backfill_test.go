@@ -27,6 +27,13 @@ var bothTables = []struct {
 	rows         []string // VALUES
 	ids          string   // as the backfill orders them
 }{
+	{"uuid", "CREATE TABLE outbox (id UUID PRIMARY KEY, aggregate_id UUID, topic VARCHAR(9), ip INET6, payload JSON, created_at DATETIME(6), spare BINARY(16), headers JSON)", []string{
+		"('00112233-4455-1677-8899-aabbccddeeff', 'FFFFFFFF-ffff-ffff-ffff-ffffffffffff', 'version 1', '::1', '{\"a\":  1}', '2024-01-01', 0x41, '{\"n\": 1}')",
+		"('00112233-4455-4677-8899-aabbccdd0000', '00000000-0000-0000-0000-000000000000', 'version 4', NULL, '[1.50]', '2024-01-02', '', NULL)",
+		"('00112233-4455-7677-8899-aabbccddeeff', '01900000-0000-7000-8000-000000000000', 'version 7', '2001:db8::ff00', 'null', '2024-01-03', NULL, NULL)",
+		"('00112233-4455-8677-8899-aabbccddeeff', '00112233-4455-6677-b899-aabbccddeeff', 'version 8', '::', '\"雪\"', '2024-01-04', NULL, '{}')",
+		"('00112233-4455-4677-1899-aabbccdd0000', '00112233-4455-f677-ffff-aabbccdd0000', 'other', '::', ' 1', '2024-01-05', NULL, '{}')",
+	}, "00112233-4455-1677-8899-aabbccddeeff 00112233-4455-4677-8899-aabbccdd0000 00112233-4455-7677-8899-aabbccddeeff 00112233-4455-8677-8899-aabbccddeeff 00112233-4455-4677-1899-aabbccdd0000"},
 	{"relay", schema.SQL, []string{
 		"(0x00000000000000000000000000000000, -9223372036854775808, 'a', '{\"a\": [1.5, null]}', 'pending', '2024-01-01 00:00:02.000001', NULL)",
 		"(0xFF000000000000000000000000000000, 9223372036854775807, '', '\"ä 雪\"', 'pending', '2024-01-01 00:00:02.000001', NULL)",
@@ -62,12 +69,19 @@ var bothTables = []struct {
 	}, "1704164645679 1704164645680"},
 }
 
-func TestBackfillAsStream(t *testing.T) {
-	t.Parallel()
+func TestBackfillAsStream(t *testing.T) { onEach(t, testBackfillAsStream) }
+
+func testBackfillAsStream(t *testing.T, on flavor) {
 	for _, tt := range bothTables {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, tt.create)
+			if on.name == "mysql" && tt.name == "uuid" {
+				return // it has no such type
+			}
+			if on.name == "mariadb" { // it has no keys of expressions
+				tt.create = strings.Replace(tt.create, ", KEY ((aggregate_id * 2))", "", 1)
+			}
+			r := on.rig(t, tt.create)
 			server := r.open()
 			stream := r.follow(server)
 			for _, row := range tt.rows {
@@ -109,8 +123,9 @@ func TestBackfillAsStream(t *testing.T) {
 }
 
 // TestBackfillStatus: what somebody else has sent is left out.
-func TestBackfillStatus(t *testing.T) {
-	t.Parallel()
+func TestBackfillStatus(t *testing.T) { onEach(t, testBackfillStatus) }
+
+func testBackfillStatus(t *testing.T, on flavor) {
 	for status, published := range map[string][2]string{
 		"ENUM('pending', 'published')": {"'published'", "'pending'"},
 		"VARCHAR(20)":                  {"'published'", "'failed'"},
@@ -118,7 +133,7 @@ func TestBackfillStatus(t *testing.T) {
 	} {
 		t.Run(status, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, "CREATE TABLE outbox (id INT PRIMARY KEY, aggregate_id INT, topic TEXT, payload TEXT, created_at DATETIME, status "+status+")")
+			r := on.rig(t, "CREATE TABLE outbox (id INT PRIMARY KEY, aggregate_id INT, topic TEXT, payload TEXT, created_at DATETIME, status "+status+")")
 			r.exec("INSERT INTO outbox VALUES (1, 1, 't', 'p', NOW(), " + published[0] + "), (2, 1, 't', 'p', NOW(), " + published[1] + "), (3, 1, 't', 'p', NOW(), NULL), (4, 1, 't', 'p', NOW(), " + published[0] + ")")
 			server := r.open()
 			if got := ids(r.backfill(server, "", "")); got != "2 3" {
@@ -130,9 +145,10 @@ func TestBackfillStatus(t *testing.T) {
 
 // TestBackfillPosition: the rows of the position's transactions and no others,
 // whenever the snapshot is taken.
-func TestBackfillPosition(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, schema.SQL)
+func TestBackfillPosition(t *testing.T) { onEach(t, testBackfillPosition) }
+
+func testBackfillPosition(t *testing.T, on flavor) {
+	r := on.rig(t, schema.SQL)
 	server := r.open()
 	row := func(id byte, at string) {
 		r.Helper()
@@ -187,11 +203,12 @@ func TestBackfillPosition(t *testing.T) {
 
 // TestBackfillUnderLoad: each row comes once, from the backfill or from the
 // stream that begins at its position.
-func TestBackfillUnderLoad(t *testing.T) {
-	t.Parallel()
+func TestBackfillUnderLoad(t *testing.T) { onEach(t, testBackfillUnderLoad) }
+
+func testBackfillUnderLoad(t *testing.T, on flavor) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	r := newRig(t, schema.SQL)
+	r := on.rig(t, schema.SQL)
 	server := r.open()
 	ctx, stop := context.WithCancel(r.ctx)
 	errs := make([]error, 4)
@@ -255,9 +272,48 @@ func TestBackfillUnderLoad(t *testing.T) {
 	}
 }
 
-func TestBackfillRefuses(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, "CREATE TABLE outbox (id BINARY(16) PRIMARY KEY, aggregate_id INT, topic TEXT, payload TEXT, created_at DATETIME)")
+// testBackfillExact: while others write, a backfill has a row for each of the
+// position's transactions, and none beside them. On MariaDB a snapshot that is
+// opened just behind the position lacks some of them most of the time: without
+// the wait for them this fails in the first rounds.
+func testBackfillExact(r *rig) {
+	server := r.open()
+	table, base := r.table(server), r.executed(server).Count()
+	ctx, stop := context.WithCancel(r.ctx)
+	errs := make([]error, 12)
+	var group sync.WaitGroup
+	for i := range errs {
+		group.Go(func() {
+			for ctx.Err() == nil && errs[i] == nil {
+				_, errs[i] = r.db.ExecContext(r.ctx, "INSERT INTO outbox (id, aggregate_id, topic, payload) VALUES (?, ?, 't', '{}')", newID(), i)
+			}
+		})
+	}
+	for range 20 {
+		position := r.executed(server)
+		b, err := server.Backfill(r.ctx, table, position, "", "")
+		if err != nil {
+			r.Error(err)
+			break
+		}
+		rows := len(r.transactions(b, func(*binlog.Tx) bool { return false }))
+		b.Close()
+		if want := position.Count() - base; int64(rows) != want {
+			r.Errorf("a backfill of %s has %d rows, want %d", position, rows, want)
+			break
+		}
+	}
+	stop()
+	group.Wait()
+	if err := errors.Join(errs...); err != nil {
+		r.Error(err)
+	}
+}
+
+func TestBackfillRefuses(t *testing.T) { onEach(t, testBackfillRefuses) }
+
+func testBackfillRefuses(t *testing.T, on flavor) {
+	r := on.rig(t, "CREATE TABLE outbox (id BINARY(16) PRIMARY KEY, aggregate_id INT, topic TEXT, payload TEXT, created_at DATETIME)")
 	server := r.open()
 	table, position := r.table(server), r.executed(server)
 	b, err := server.Backfill(r.ctx, table, position, "", "")

@@ -112,6 +112,9 @@ func stores(defined schema.Column, c column) bool {
 		return false
 	case schema.JSON:
 		return c.typ == typeJSON
+	case schema.UUID:
+		u := unpack(c)
+		return c.typ == typeString && u.typ == typeString && u.meta == 16
 	case schema.Time:
 		if defined.Zoned {
 			return c.typ == typeTimestamp2 || c.typ == typeTimestamp
@@ -137,6 +140,9 @@ func (d *decoder) rows(img *image, version int, body []byte, from schema.Origin,
 	if s.bad {
 		return fmt.Errorf("%w: rows", ErrDamaged)
 	}
+	if !anyOf(bitmap, len(img.columns)) { // binlog_row_image=MINIMAL, and only defaults
+		return fmt.Errorf("%w: %s: rows of %s without any column: SET GLOBAL binlog_row_image = FULL", ErrUnreadable, from.GTID, d.table)
+	}
 	if len(d.cells) != len(img.columns) {
 		d.cells = make([]cell, len(img.columns))
 	}
@@ -152,6 +158,17 @@ func (d *decoder) rows(img *image, version int, body []byte, from schema.Origin,
 		yield(d.event(img, from))
 	}
 	return nil
+}
+
+// anyOf tells whether one of the first n bits is set. A row of no column has no
+// bytes, so how many there are could not be told.
+func anyOf(bitmap []byte, n int) bool {
+	for i := range n {
+		if bit(bitmap, i) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *decoder) event(img *image, from schema.Origin) schema.Event {
@@ -180,6 +197,7 @@ func value(v *schema.Value, column schema.Column, c cell, zone *time.Location) (
 	case schema.JSON:
 		v.Bytes, err = appendJSON(nil, c.data)
 	case schema.Time:
+		v.Null = zeroDate(c)
 		v.Time, err = decodeTime(c, zone)
 		v.Time = v.Time.UTC()
 	case schema.Enum:
@@ -192,6 +210,8 @@ func value(v *schema.Value, column schema.Column, c cell, zone *time.Location) (
 		v.Bytes = []byte(label)
 	case schema.Text:
 		v.Bytes, err = schema.UTF8(column.Charset, c.data)
+	case schema.UUID:
+		v.Bytes, err = appendUUID(nil, c.data)
 	case schema.Binary:
 		if column.Length > 0 {
 			v.Bytes = bytes.Clone(padBinary(c.data, column.Length))

@@ -37,8 +37,15 @@ func (tm *tableMap) define(opts schema.Options, present *schema.Table) (*schema.
 }
 
 // refine is a column as the log has it, with what only the server tells of one
-// that has the same name now and is stored alike: of MySQL's, nothing.
-func refine(logged, _ schema.Column) schema.Column { return logged }
+// that has the same name now and is stored alike: of MariaDB's, that bytes are a
+// UUID, and that a text is kept valid JSON.
+func refine(logged, now schema.Column) schema.Column {
+	if now.Kind == schema.UUID {
+		return now
+	}
+	logged.Checked = now.Checked && logged.Kind == schema.Text
+	return logged
+}
 
 // integers are the names of the integer types.
 var integers = map[byte]string{

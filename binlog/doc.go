@@ -1,4 +1,4 @@
-// Package binlog is the outbox as MySQL has it: the live stream of what is
+// Package binlog is the outbox as MySQL or MariaDB has it: the live stream of what is
 // committed, the scan of what the table holds, and what a server must be like
 // for both. It is the only package that imports go-mysql.
 //
@@ -15,6 +15,8 @@
 //	             └─► assembler: groups of events to transactions, by GTID
 //	                   ├─► peekTableMap: drops foreign tables at their name
 //	                   ├─► payload: unpacks compressed transactions, event by event
+//	                   ├─► text: statements of sessions that log no rows; their
+//	                   │     rows are fetched where their ids can be told
 //	                   └─► decoder: table map and row image to schema.Values
 //	                         ├─► readRow, appendInteger, decodeTime … (row.go)
 //	                         └─► appendJSON: binary JSON to SELECT's text
@@ -36,6 +38,18 @@
 // An Archive is log files on disk; its Playback feeds the same assembler. Where
 // the log names the table's columns no server is needed.
 //
+// The two flavors write nearly the same log. What differs in it is in
+// mariadb_event.go: the group, whose GTID stands for BEGIN, and compression; in
+// mariadb_value.go: UUIDs; and in domains.go: positions. What differs in the
+// words by which a server is asked is a dialect (flavor.go): mysql.go and
+// mariadb.go. A GTIDSet holds either kind of position.
+//
+//	purged ⊆ position    MySQL: gtid_purged. MariaDB: where the oldest log file
+//	                     begins, BINLOG_GTID_POS(file, 4)
+//	position ⊆ executed  MySQL: gtid_executed. MariaDB: each domain's transaction
+//	                     is in gtid_binlog_state under its own server's id, or is
+//	                     the one that gtid_slave_pos names
+//
 // Failures:
 //
 //	wrong user or password, no privilege          ErrAuth, ErrGrant
@@ -45,7 +59,8 @@
 //	no such place or time in the log              ErrPlace
 //	columns of a row not known, table gone        ErrChanged
 //	log files encrypted, foreign, not in a row    ErrFiles
-//	text rows, incident, unknown event, lost XA   ErrUnreadable
+//	text whose rows can't be told, lost XA,
+//	incident, unknown event                       ErrUnreadable
 //	a value that makes no event                   *schema.BadEventError
 //	bytes that are not what their type says       ErrDamaged
 //	no file for what is too large for memory      ErrSpool

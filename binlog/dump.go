@@ -35,9 +35,16 @@ type dump struct {
 	interrupted atomic.Bool
 }
 
+// request makes a server send its log.
+type request struct {
+	id      uint32   // of the replica that asks
+	before  []string // statements that are to be executed first
+	command []byte
+}
+
 // openDump connects as a replica that is sent signs of life at every beat, and
-// gives a command that makes the server send its log.
-func (s *Server) openDump(ctx context.Context, beat time.Duration, command []byte) (*dump, error) {
+// asks the server to send its log.
+func (s *Server) openDump(ctx context.Context, beat time.Duration, ask request) (*dump, error) {
 	stop := func() bool { return true }
 	defer func() { stop() }()
 	dial := func(dialCtx context.Context, _, _ string) (net.Conn, error) {
@@ -58,7 +65,7 @@ func (s *Server) openDump(ctx context.Context, beat time.Duration, command []byt
 	if err != nil {
 		return nil, err
 	}
-	if err := s.beginDump(conn, beat, command); err != nil {
+	if err := s.beginDump(conn, beat, ask); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -75,14 +82,14 @@ func (s *Server) openDump(ctx context.Context, beat time.Duration, command []byt
 // first format description; the others come as they stand in the log. When the
 // address has moved meanwhile, the position was not checked against the server
 // that would send.
-func (s *Server) beginDump(conn *client.Conn, beat time.Duration, command []byte) error {
-	if s.UUID != "" {
-		result, err := conn.Execute("SELECT @@server_uuid")
+func (s *Server) beginDump(conn *client.Conn, beat time.Duration, ask request) error {
+	if s.identity != "" {
+		result, err := conn.Execute(s.dialect.identify())
 		if err != nil {
 			return err
 		}
-		if is, err := result.GetString(0, 0); err != nil || is != s.UUID {
-			return fmt.Errorf("the address led to server %s and now leads to %s", s.UUID, is)
+		if is, err := result.GetString(0, 0); err != nil || is != s.identity {
+			return fmt.Errorf("the address led to server %s and now leads to %s", s.identity, is)
 		}
 	}
 	id := uuid.NewString()
@@ -91,13 +98,18 @@ func (s *Server) beginDump(conn *client.Conn, beat time.Duration, command []byte
 	if err != nil {
 		return err
 	}
-	if err := send(conn, registerCommand(s.cfg.ServerID)); err != nil {
+	for _, statement := range ask.before {
+		if _, err := conn.Execute(statement); err != nil {
+			return err
+		}
+	}
+	if err := send(conn, registerCommand(ask.id)); err != nil {
 		return err
 	}
 	if _, err := conn.ReadOKPacket(); err != nil {
 		return err
 	}
-	return send(conn, command)
+	return send(conn, ask.command)
 }
 
 // send sends a command, which the library wants behind room for a header.
@@ -114,17 +126,6 @@ func registerCommand(serverID uint32) []byte {
 	data = append(append(data, byte(len(host))), host...)
 	data = append(data, 0, 0)                // user and password, which it would list
 	return append(data, make([]byte, 10)...) // port, rank, source's id
-}
-
-// dumpSet is the command for all but a set of transactions.
-func dumpSet(serverID uint32, set *GTIDSet) []byte {
-	gtids := set.set.Encode()
-	data := le.AppendUint16([]byte{mysql.COM_BINLOG_DUMP_GTID}, 0)
-	data = le.AppendUint32(data, serverID)
-	data = le.AppendUint32(data, 0) // length of a file's name
-	data = le.AppendUint64(data, 4) // offset
-	data = le.AppendUint32(data, uint32(len(gtids)))
-	return append(data, gtids...)
 }
 
 // dumpFile is the command for the log from the beginning of a file on.
@@ -302,9 +303,9 @@ func (s *Server) kill(ctx context.Context, id uint32) {
 		return
 	}
 	defer conn.Close()
-	if s.UUID != "" {
+	if s.identity != "" {
 		var is string
-		if err := conn.QueryRowContext(ctx, "SELECT @@server_uuid").Scan(&is); err != nil || is != s.UUID {
+		if err := conn.QueryRowContext(ctx, s.dialect.identify()).Scan(&is); err != nil || is != s.identity {
 			return
 		}
 	}

@@ -61,7 +61,7 @@ func (replay) SetReadDeadline(time.Time) error { return nil }
 // fakeStream is a stream of what a server sends before it hangs up.
 func fakeStream(tb testing.TB, w *wire) *Stream {
 	tb.Helper()
-	server := &Server{cfg: Config{Spool: tb.TempDir()}, dsn: &driver.Config{Addr: "fake"}}
+	server := &Server{cfg: Config{Spool: tb.TempDir()}, dsn: &driver.Config{Addr: "fake"}, dialect: mySQL{}}
 	d := &dump{server: server, conn: replay{sent: bytes.NewReader(w.data)}, buffer: make([]byte, 0, packetsRead)}
 	d.packets = newPackets(d)
 	d.packets.number = 1

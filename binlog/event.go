@@ -16,6 +16,7 @@ var le = binary.LittleEndian
 type header struct {
 	timestamp uint32
 	typ       replication.EventType
+	server    uint32 // id of the server that wrote it first
 	size      uint32
 	end       uint32 // offset in the log file just behind the event; 0: not told
 	flags     uint16
@@ -68,6 +69,7 @@ func splitEvent(raw rawEvent, checksum bool) (h header, body []byte, err error) 
 	h = header{
 		timestamp: le.Uint32(b),
 		typ:       replication.EventType(b[4]),
+		server:    le.Uint32(b[5:]),
 		size:      le.Uint32(b[9:]),
 		end:       le.Uint32(b[13:]),
 		flags:     le.Uint16(b[17:]),

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -9,50 +10,88 @@ import (
 	"github.com/google/uuid"
 )
 
-// GTID names one transaction: the server where it was committed first, an
-// optional tag (MySQL 8.3 and later) and a number. The zero GTID names none.
+// GTID names one transaction. Of MySQL: the server where it was committed
+// first, an optional tag (8.3 and later) and a number. Of MariaDB: a domain, the
+// server's id, which is never 0, and a number. The zero GTID names none.
 type GTID struct {
 	Server uuid.UUID
 	Tag    string
+
+	Domain, ServerID uint32
+
 	Number int64
 }
 
 // IsZero tells whether g names no transaction.
 func (g GTID) IsZero() bool { return g.Number == 0 }
 
-// String is the form that MySQL prints: server:number or server:tag:number.
+// sequential tells whether a set that has g has all that its server committed
+// before g in the same domain.
+func (g GTID) sequential() bool { return g.ServerID != 0 }
+
+// String is the form that the server prints: server:number or
+// server:tag:number, and domain-server-number.
 func (g GTID) String() string {
-	if g.IsZero() {
+	switch {
+	case g.IsZero():
 		return ""
-	}
-	if g.Tag == "" {
+	case g.sequential():
+		return fmt.Sprintf("%d-%d-%d", g.Domain, g.ServerID, g.Number)
+	case g.Tag == "":
 		return g.Server.String() + ":" + strconv.FormatInt(g.Number, 10)
 	}
 	return g.Server.String() + ":" + g.Tag + ":" + strconv.FormatInt(g.Number, 10)
 }
 
-// GTIDSet is a set of transactions. It is not safe for concurrent use.
+// GTIDSet is a set of transactions: of MySQL or, as a position, of MariaDB. The
+// other part is empty. It is not safe for concurrent use.
 type GTIDSet struct {
-	set *mysql.MysqlGTIDSet
+	set     *mysql.MysqlGTIDSet
+	domains domains
 }
 
-// ParseGTIDSet reads the form that MySQL prints; the empty text is the empty
-// set.
+// ParseGTIDSet reads the form that the server prints; the empty text is the
+// empty set.
 func ParseGTIDSet(text string) (*GTIDSet, error) {
-	set, err := mysql.ParseMysqlGTIDSet(strings.Join(strings.Fields(text), ""))
-	if err != nil {
-		return nil, fmt.Errorf("binlog: %q is not a GTID set such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57: %w", text, err)
+	tight := strings.Join(strings.Fields(text), "")
+	if tight != "" && !strings.Contains(tight, ":") {
+		d, err := parseDomains(tight)
+		if err != nil {
+			return nil, fmt.Errorf("binlog: %q is not a GTID set such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57 of MySQL or 0-1-57 of MariaDB: %w", text, err)
+		}
+		none := mysql.NewMysqlGTIDSet()
+		return &GTIDSet{&none, d}, nil
 	}
-	return &GTIDSet{set.(*mysql.MysqlGTIDSet)}, nil
+	set, err := mysql.ParseMysqlGTIDSet(tight)
+	if err != nil {
+		return nil, fmt.Errorf("binlog: %q is not a GTID set such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57 of MySQL or 0-1-57 of MariaDB: %w", text, err)
+	}
+	return &GTIDSet{set.(*mysql.MysqlGTIDSet), domains{}}, nil
+}
+
+// Flavor is that of the servers whose transactions the set holds; empty for the
+// empty set.
+func (s *GTIDSet) Flavor() Flavor {
+	switch {
+	case len(s.domains) > 0:
+		return MariaDB
+	case !s.set.IsEmpty():
+		return MySQL
+	}
+	return ""
 }
 
 func emptySet() *GTIDSet {
 	set := mysql.NewMysqlGTIDSet()
-	return &GTIDSet{&set}
+	return &GTIDSet{&set, domains{}}
 }
 
-// Add puts one transaction into the set.
+// Add puts one transaction into the set; of MariaDB also those before it.
 func (s *GTIDSet) Add(g GTID) {
+	if g.sequential() {
+		s.domains.add(g)
+		return
+	}
 	s.set.AddGTIDWithTag(g.Server, mysql.NewTag(g.Tag), g.Number)
 }
 
@@ -66,20 +105,25 @@ func (s *GTIDSet) cover(tx *Tx) {
 	}
 }
 
-// with is the set's text with other's transactions added.
-func (s *GTIDSet) with(other *GTIDSet) string {
-	both, err := ParseGTIDSet(strings.Trim(s.String()+","+other.String(), ","))
-	if err != nil { // of two sets it cannot be
-		return s.String() + "," + other.String()
+// Union is the set of all transactions of both.
+func (s *GTIDSet) Union(other *GTIDSet) *GTIDSet {
+	both, err := mysql.ParseMysqlGTIDSet(strings.Trim(s.set.String()+","+other.set.String(), ","))
+	if err != nil { // of the text of two sets it cannot be
+		panic(err)
 	}
-	return both.String()
+	return &GTIDSet{both.(*mysql.MysqlGTIDSet), s.domains.union(other.domains)}
 }
 
 // Contains tells whether every transaction of other is in s.
-func (s *GTIDSet) Contains(other *GTIDSet) bool { return s.set.Contain(other.set) }
+func (s *GTIDSet) Contains(other *GTIDSet) bool {
+	return s.set.Contain(other.set) && s.domains.contains(other.domains)
+}
 
 // Has tells whether g is in s.
 func (s *GTIDSet) Has(g GTID) bool {
+	if g.sequential() {
+		return g.Number <= s.domains[g.Domain].last && g.Number > s.domains[g.Domain].after
+	}
 	return (*s.set)[g.Server][mysql.NewTag(g.Tag)].Contain(mysql.IntervalSlice{{Start: g.Number, Stop: g.Number + 1}})
 }
 
@@ -98,7 +142,14 @@ func (s *GTIDSet) Minus(other *GTIDSet) *GTIDSet {
 			left[server][tag] = rest
 		}
 	}
-	return &GTIDSet{&left}
+	return &GTIDSet{&left, s.domains.minus(other.domains)}
+}
+
+// Common is the set of the transactions that are in both, which are positions.
+func (s *GTIDSet) Common(other *GTIDSet) *GTIDSet {
+	both := s.Minus(s.Minus(other))
+	both.domains = s.domains.common(other.domains)
+	return both
 }
 
 // cutIntervals are from without away; both are in order and disjoint.
@@ -121,16 +172,24 @@ func cutIntervals(from, away mysql.IntervalSlice) (rest mysql.IntervalSlice) {
 }
 
 // Clone is a copy that shares nothing with s.
-func (s *GTIDSet) Clone() *GTIDSet { return &GTIDSet{s.set.Clone().(*mysql.MysqlGTIDSet)} }
+func (s *GTIDSet) Clone() *GTIDSet {
+	return &GTIDSet{s.set.Clone().(*mysql.MysqlGTIDSet), maps.Clone(s.domains)}
+}
 
 // IsEmpty tells whether the set holds no transaction.
-func (s *GTIDSet) IsEmpty() bool { return s.set.IsEmpty() }
+func (s *GTIDSet) IsEmpty() bool { return s.set.IsEmpty() && len(s.domains) == 0 }
 
-// String is the form that MySQL prints and that ParseGTIDSet reads.
-func (s *GTIDSet) String() string { return s.set.String() }
+// String is the form that the server prints and that ParseGTIDSet reads; of
+// MariaDB, for a position.
+func (s *GTIDSet) String() string {
+	if len(s.domains) > 0 {
+		return s.domains.String()
+	}
+	return s.set.String()
+}
 
 // Count is the number of transactions in the set.
-func (s *GTIDSet) Count() int64 { return countGTIDs(s.String()) }
+func (s *GTIDSet) Count() int64 { return countGTIDs(s.set.String()) + s.domains.count() }
 
 // countGTIDs counts the transactions in a set's text. Its parts are a
 // server's UUID, tags and intervals: uuid:1-5:7:tag:1-2.

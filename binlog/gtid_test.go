@@ -66,13 +66,13 @@ func TestGTIDSetAdd(t *testing.T) {
 		add  GTID
 		want string
 	}{
-		{GTID{a, "", 4}, serverA + ":1-4"},
-		{GTID{a, "", 4}, serverA + ":1-4"},
-		{GTID{a, "", 6}, serverA + ":1-4:6"},
-		{GTID{a, "blue", 1}, serverA + ":1-4:6:blue:1"},
-		{GTID{a, "", 5}, serverA + ":1-6:blue:1"},
-		{GTID{b, "red", 2}, serverA + ":1-6:blue:1," + serverB + ":red:2"},
-		{GTID{a, "blue", 2}, serverA + ":1-6:blue:1-2," + serverB + ":red:2"},
+		{GTID{Server: a, Tag: "", Number: 4}, serverA + ":1-4"},
+		{GTID{Server: a, Tag: "", Number: 4}, serverA + ":1-4"},
+		{GTID{Server: a, Tag: "", Number: 6}, serverA + ":1-4:6"},
+		{GTID{Server: a, Tag: "blue", Number: 1}, serverA + ":1-4:6:blue:1"},
+		{GTID{Server: a, Tag: "", Number: 5}, serverA + ":1-6:blue:1"},
+		{GTID{Server: b, Tag: "red", Number: 2}, serverA + ":1-6:blue:1," + serverB + ":red:2"},
+		{GTID{Server: a, Tag: "blue", Number: 2}, serverA + ":1-6:blue:1-2," + serverB + ":red:2"},
 	}
 	for _, s := range steps {
 		set.Add(s.add)
@@ -115,9 +115,9 @@ func TestGTIDSetContains(t *testing.T) {
 func TestGTIDString(t *testing.T) {
 	a := uuid.MustParse(serverA)
 	for g, want := range map[GTID]string{
-		{}:             "",
-		{a, "", 1}:     serverA + ":1",
-		{a, "blue", 7}: serverA + ":blue:7",
+		{}:                                  "",
+		{Server: a, Number: 1}:              serverA + ":1",
+		{Server: a, Tag: "blue", Number: 7}: serverA + ":blue:7",
 	} {
 		if g.String() != want || g.IsZero() != (want == "") {
 			t.Errorf("got %q, zero %t, want %q", g.String(), g.IsZero(), want)

@@ -30,7 +30,7 @@ func (b *Backfill) latecomers(ctx context.Context, position *GTIDSet) (map[strin
 			return nil, err
 		}
 		if stream == nil && !seen.Contains(executed) {
-			if stream, err = b.server.FollowFrom(ctx, position, b.table, b.behind); err != nil {
+			if stream, err = b.server.glance(ctx, position, b.table, b.behind); err != nil {
 				return nil, err
 			}
 		}

@@ -79,8 +79,8 @@ func (s *Server) LocateFile(ctx context.Context, file string, offset int64, tabl
 }
 
 // LocateTime is the set of all transactions that stand in the log before the
-// first that was committed at the time or later, and the place of that one. It
-// treats XA transactions as LocateFile does. Errors wrap ErrPlace when the time
+// first that was committed at the time or later, and the place of that one; of
+// MariaDB, whose log has whole seconds, in that second or later. It treats XA transactions as LocateFile does. Errors wrap ErrPlace when the time
 // is in the future, or before the server's oldest log file.
 func (s *Server) LocateTime(ctx context.Context, at time.Time, table *schema.Table) (*GTIDSet, Place, error) {
 	now, err := s.now(ctx)
@@ -91,6 +91,7 @@ func (s *Server) LocateTime(ctx context.Context, at time.Time, table *schema.Tab
 		return nil, Place{}, fmt.Errorf("%w: %s is in the future: the server's clock says %s; to go on from all that is committed: relay resume --from-gtid with the server's set, which relay status prints",
 			ErrPlace, at.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
 	}
+	at = at.Truncate(s.dialect.precision()) // what was committed in the same moment is not before it
 	files, err := s.logFiles(ctx)
 	if err != nil {
 		return nil, Place{}, err
@@ -119,22 +120,28 @@ func (s *Server) LocateTime(ctx context.Context, at time.Time, table *schema.Tab
 		return nil, Place{}, err
 	}
 	defer w.close()
-	if first == 0 {
-		return nil, Place{}, fmt.Errorf("%w: %s is before the server's oldest log file %s, which begins at %s: what was committed earlier can no longer be read from the log; to send all that it has: relay resume --from-gtid '%s'; to send what the table still has of an earlier time: relay resume --gap backfill",
-			ErrPlace, at.Format(time.RFC3339Nano), files[0].name, w.created.Format(time.RFC3339), w.set)
-	}
-	for {
+	// What is purged was committed before the oldest file's first transaction:
+	// with that the time is compared where the file began in the same second.
+	for known := first > 0; ; known = true {
 		tx, err := w.next(ctx)
 		switch {
+		case err != nil && err != io.EOF:
+			return nil, Place{}, err
+		case !known && (err == io.EOF || at.Before(tx.CommittedAt)):
+			return nil, Place{}, w.tooEarly(at, files[0].name)
 		case err == io.EOF:
 			return w.set, Place{File: w.file, Offset: uint32(w.offset)}, nil
-		case err != nil:
-			return nil, Place{}, err
 		case !tx.CommittedAt.Before(at):
 			return w.set, Place{File: w.file, Offset: uint32(w.begin)}, nil
 		}
 		w.cover(tx)
 	}
+}
+
+// tooEarly is why a time is refused: what was committed then is purged.
+func (w *walk) tooEarly(at time.Time, oldest string) error {
+	return fmt.Errorf("%w: %s is before the first transaction in the server's oldest log file %s, which begins at %s: what was committed earlier can no longer be read from the log; to send all that it has: relay resume --from-gtid '%s'; to send all rows that the table still has and that are not stamped published: move the checkpoint file away, then type: relay run --start backfill",
+		ErrPlace, at.Format(time.RFC3339Nano), oldest, w.created.Format(time.RFC3339), w.set)
 }
 
 // Oldest is the commit time of the first transaction that the log still has;
@@ -235,7 +242,7 @@ func (s *Server) walk(ctx context.Context, file string, table *schema.Table) (*w
 	if err != nil {
 		return nil, err
 	}
-	st, err := s.stream(ctx, table, locateBeat, dumpFile(s.cfg.ServerID, file))
+	st, err := s.stream(ctx, table, locateBeat, s.dialect.fromFile(passingID(), file))
 	if err != nil {
 		return nil, err
 	}
@@ -273,10 +280,14 @@ func (w *walk) head(ctx context.Context, purged *GTIDSet) error {
 			if err != nil {
 				return err
 			}
-			if w.set, err = ParseGTIDSet(previous.with(purged)); err != nil {
+			w.set = previous.Union(purged)
+		case replication.MARIADB_GTID_LIST_EVENT:
+			list, err := parseGTIDList(body)
+			if err != nil {
 				return err
 			}
-		case replication.ROTATE_EVENT:
+			w.set = list.Union(purged)
+		case replication.ROTATE_EVENT, replication.MARIADB_START_ENCRYPTION_EVENT:
 		default:
 			return fmt.Errorf("%w: %s begins with %s and has no previous GTIDs; gtid_mode was not ON when it was written; choose a later file", ErrPlace, w.file, h.typ)
 		}
@@ -321,13 +332,16 @@ func (w *walk) event(ctx context.Context) (rawEvent, error) {
 	switch typ := replication.EventType(raw.bytes[4]); typ {
 	case replication.HEARTBEAT_EVENT, replication.HEARTBEAT_LOG_EVENT_V2: // there is no more
 		return rawEvent{}, io.EOF
-	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.ANONYMOUS_GTID_EVENT:
+	case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.ANONYMOUS_GTID_EVENT, replication.MARIADB_GTID_EVENT:
 		w.before, w.start = w.start, w.offset
 	case replication.ROTATE_EVENT:
 		return raw, w.rotate(raw.bytes, end)
 	}
-	if end != 0 {
+	switch {
+	case end != 0:
 		w.offset += int64(end - uint32(w.offset))
+	case w.st.assembler.untold():
+		w.offset += int64(le.Uint32(raw.bytes[9:])) // its size
 	}
 	return raw, nil
 }

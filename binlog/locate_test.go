@@ -3,6 +3,7 @@ package binlog_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -24,18 +25,44 @@ type boundary struct {
 // transaction that the set is not to hold.
 func (r *rig) boundary(without string) boundary {
 	r.Helper()
-	b := boundary{set: r.text("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, ?)", without)}
+	var b boundary
+	if r.mariadb() { // whose positions have prepared transactions too
+		b.set = r.text("SELECT @@GLOBAL.gtid_binlog_pos")
+	} else {
+		b.set = r.text("SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, ?)", without)
+	}
+	files := r.logFiles()
+	b.file = slices.Max(slices.Collect(maps.Keys(files)))
+	b.offset = files[b.file]
+	return b
+}
+
+// logFiles is the size of each log file by its name.
+func (r *rig) logFiles() map[string]int64 {
+	r.Helper()
 	rows, err := r.db.QueryContext(r.ctx, "SHOW BINARY LOGS")
 	if err != nil {
 		r.Fatal(err)
 	}
 	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		r.Fatal(err)
+	}
+	files := map[string]int64{}
 	for rows.Next() {
-		if err := rows.Scan(&b.file, &b.offset, new(string)); err != nil {
+		var name string
+		var size int64
+		fields := []any{&name, &size}
+		if len(columns) > 2 { // of MySQL: encrypted
+			fields = append(fields, new(string))
+		}
+		if err := rows.Scan(fields...); err != nil {
 			r.Fatal(err)
 		}
+		files[name] = size
 	}
-	return b
+	return files
 }
 
 // same compares sets.
@@ -150,17 +177,20 @@ func TestLocateFile(t *testing.T) {
 }
 
 // TestLocateTime: for each transaction of a log of several files, its commit
-// time gives the set of those before it, and a microsecond later it is in the
-// set too. It fails when a file is chosen whose predecessor has transactions
+// time gives the set of those before the first of that time, and a microsecond
+// later (of MariaDB, a second) it is in the set too. It fails when a file is chosen whose predecessor has transactions
 // of that same second.
-func TestLocateTime(t *testing.T) {
-	t.Parallel()
-	r := newRigOn(t, relaytest.PrivateMySQL(t), schema.SQL)
+func TestLocateTime(t *testing.T) { onEach(t, testLocateTime) }
+
+func testLocateTime(t *testing.T, on flavor) {
+	r := newRigOn(t, on.private(t), schema.SQL)
 	server := r.open()
 	table := r.table(server)
+	seconds := func() string { return r.text("SELECT UNIX_TIMESTAMP()") }
+	made := seconds()
+	relaytest.Wait(t, limit, "the server's clock goes on", func() bool { return seconds() != made })
 	begin := r.executed(server)
 	stream := r.followFrom(server, begin)
-	seconds := func() string { return r.text("SELECT UNIX_TIMESTAMP()") }
 	const files, each = 4, 3
 	for range files {
 		for range each {
@@ -172,23 +202,40 @@ func TestLocateTime(t *testing.T) {
 	}
 	n := 0
 	list := r.transactions(stream, func(*binlog.Tx) bool { n++; return n == files*each })
-	want := begin.Clone()
+	before := func(at time.Time) (set *binlog.GTIDSet, n int) { // the n first of the list
+		set = begin.Clone()
+		for n < len(list) && list[n].CommittedAt.Before(at) {
+			set.Add(list[n].GTID)
+			n++
+		}
+		return set, n
+	}
 	for i, tx := range list {
-		if i > 0 && !tx.CommittedAt.After(list[i-1].CommittedAt) {
+		if !r.mariadb() && i > 0 && !tx.CommittedAt.After(list[i-1].CommittedAt) {
 			t.Fatalf("two commits at %s", tx.CommittedAt)
 		}
 		set, place, err := server.LocateTime(r.ctx, tx.CommittedAt, table)
 		if err != nil {
 			t.Fatal(err)
 		}
+		want, n := before(tx.CommittedAt)
 		r.same(tx.CommittedAt.String(), set, want.String())
-		if i > 0 && i%each > 0 && place != list[i-1].Place {
-			t.Errorf("%s is at %v, want %v", tx.GTID, place, list[i-1].Place)
+		if n > 0 && n%each > 0 && place != list[n-1].Place {
+			t.Errorf("%s is at %v, want %v", tx.GTID, place, list[n-1].Place)
 		}
-		want.Add(tx.GTID)
-		if set, _, err = server.LocateTime(r.ctx, tx.CommittedAt.Add(time.Microsecond), table); err != nil {
+		behind := tx.CommittedAt.Add(time.Microsecond)
+		if r.mariadb() {
+			behind = tx.CommittedAt.Add(time.Second)
+			half, _, err := server.LocateTime(r.ctx, behind.Add(-time.Millisecond), table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.same("within the second of "+tx.CommittedAt.String(), half, want.String())
+		}
+		if set, _, err = server.LocateTime(r.ctx, behind, table); err != nil {
 			t.Fatal(err)
 		}
+		want, _ = before(behind)
 		r.same("behind "+tx.CommittedAt.String(), set, want.String())
 	}
 	refused := func(at time.Time, texts ...string) {
@@ -199,19 +246,21 @@ func TestLocateTime(t *testing.T) {
 		}
 	}
 	stream.Close()
+	all, _ := before(time.Now().Add(time.Hour))
 	refused(list[0].CommittedAt.Add(24*time.Hour), "future")
 	refused(list[0].CommittedAt.Add(-24*time.Hour), "oldest log file", "begins at "+list[0].CommittedAt.Format("2006-01-02"))
 	relaytest.Wait(t, limit, "the log is purged, which a reader of it holds up", func() bool {
 		r.exec("PURGE BINARY LOGS TO '" + r.boundary("").file + "'")
-		return r.text("SELECT GTID_SUBSET(?, @@GLOBAL.gtid_purged)", want.String()) == "1"
+		return r.purged(server).Contains(all)
 	})
-	refused(list[len(list)-1].CommittedAt, "oldest log file", "--from-gtid '"+r.text("SELECT REPLACE(@@GLOBAL.gtid_purged, '\n', '')"), "--gap backfill")
+	refused(list[len(list)-1].CommittedAt, "oldest log file", "--from-gtid '"+r.purged(server).String(), "--start backfill")
 }
 
 // TestBetween: the range holds every row of the time, by each order that a
 // table can have.
-func TestBetween(t *testing.T) {
-	t.Parallel()
+func TestBetween(t *testing.T) { onEach(t, testBetween) }
+
+func testBetween(t *testing.T, on flavor) {
 	const columns = "aggregate_id BIGINT NOT NULL, topic VARCHAR(9) NOT NULL, payload JSON NOT NULL, status ENUM('pending','published') NOT NULL DEFAULT 'pending'"
 	at := func(n int) time.Time { return time.Date(2026, 3, 1, n, 0, 0, 0, time.UTC) }
 	for _, test := range []struct {
@@ -249,7 +298,7 @@ func TestBetween(t *testing.T) {
 				create = "CREATE TABLE outbox (" + test.table + ", aggregatetype VARCHAR(9) NOT NULL, aggregateid BIGINT NOT NULL, type VARCHAR(9) NOT NULL, payload JSON NOT NULL)"
 				names = "id, aggregatetype, aggregateid, type, payload"
 			}
-			r := newRig(t, create)
+			r := on.rig(t, create)
 			for _, row := range test.rows {
 				tail := ", 1, 't', '{}'"
 				if test.all {

@@ -81,7 +81,7 @@ func (s *Server) lookAhead(ctx context.Context, position *GTIDSet, table *schema
 	if err != nil || position.Contains(executed) {
 		return nil, 0, err
 	}
-	st, err := s.stream(ctx, nameOnly(table), heartbeat, dumpSet(s.cfg.ServerID, position))
+	st, err := s.stream(ctx, nameOnly(table), heartbeat, s.dialect.behind(passingID(), position))
 	if err != nil {
 		return nil, 0, err
 	}

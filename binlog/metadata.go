@@ -134,7 +134,7 @@ func (m metadata) logged(c schema.Column) (schema.Column, error) {
 		switch {
 		case charset == "":
 			return c, fmt.Errorf("column %s had a collation that the relay does not know, number %d", c.Name, m.collation)
-		case (charset == "binary") != (c.Kind == schema.Binary):
+		case (charset == "binary") != (c.Kind == schema.Binary || c.Kind == schema.UUID):
 			return c, fmt.Errorf("column %s, now %s, had the character set %s", c.Name, c.Type, charset)
 		}
 		c.Charset = charset

@@ -27,6 +27,12 @@ const (
 type query struct {
 	text     string
 	database string // the session's
+	failed   bool   // it ended with an error and was logged for what it had done
+	modes    uint64 // sql_mode
+	told     bool   // modes are
+	// The character sets of the client, which is the text's, and of its
+	// literals, by the number of one of their collations; 0: not told.
+	client, literals int
 }
 
 // parseQuery reads a query event's body: the statement's text behind its
@@ -35,15 +41,83 @@ func parseQuery(body []byte) (q query, err error) {
 	s := scanner{rest: body}
 	s.bytes(8) // thread, execution time
 	database := s.uint8()
-	s.bytes(2) // error code
-	s.bytes(s.uint16())
+	q.failed = s.uint16() != 0
+	status := s.bytes(s.uint16())
 	q.database = string(s.bytes(database))
 	s.bytes(1)
 	if s.bad {
 		return query{}, fmt.Errorf("%w: query", ErrDamaged)
 	}
 	q.text = string(s.rest)
+	q.status(status)
 	return q, nil
+}
+
+// The status variables that are looked at, and those that come before them
+// (MySQL's Query_event::Query_event_status_vars).
+const (
+	statusFlags2        = 0
+	statusSQLMode       = 1
+	statusAutoIncrement = 3
+	statusCharset       = 4
+	statusCatalog       = 6
+)
+
+// status reads the session's settings; what is not told, or stands behind what
+// is not known, stays zero.
+func (q *query) status(variables []byte) {
+	for s := (scanner{rest: variables}); len(s.rest) > 0; {
+		switch s.uint8() {
+		case statusFlags2, statusAutoIncrement:
+			s.bytes(4)
+		case statusSQLMode:
+			if b := s.bytes(8); b != nil {
+				q.modes, q.told = le.Uint64(b), true
+			}
+		case statusCharset:
+			q.client, q.literals = s.uint16(), s.uint16()
+			s.bytes(2) // of the server
+		case statusCatalog:
+			s.bytes(s.uint8())
+		default:
+			return
+		}
+	}
+}
+
+// The SQL modes that change what a statement's characters mean.
+const (
+	modeANSIQuotes         = 1 << 2
+	modeNoBackslashEscapes = 1 << 20
+)
+
+// ordinary tells whether the statement's characters surely mean what lex takes
+// them for: a mode that does not change quotes, and a character set in which
+// no byte below 0x80 belongs to a longer character.
+func (q *query) ordinary() bool {
+	if !q.told || q.failed || q.modes&(modeANSIQuotes|modeNoBackslashEscapes) != 0 {
+		return false
+	}
+	return safeCharset(q.client) != ""
+}
+
+// safeCharset is the name of a character set in which no byte below 0x80
+// belongs to a longer character, by the number of a collation; empty where it
+// is another.
+func safeCharset(collation int) string {
+	switch c := collation; {
+	case c == 11, c == 65:
+		return "ascii"
+	case c == 63:
+		return "binary"
+	case c == 8, c == 5, c == 15, c == 31, c >= 47 && c <= 49, c == 94:
+		return "latin1"
+	case c == 33, c == 83, c == 76, c >= 192 && c <= 223, c >= 2048 && c <= 2303: // the last are MariaDB's UCA 14
+		return "utf8mb3"
+	case c == 45, c == 46, c >= 224 && c <= 247, c >= 255 && c <= 323, c >= 2304 && c <= 2559:
+		return "utf8mb4"
+	}
+	return ""
 }
 
 // classify tells what a statement does. name is the savepoint's or the XA
@@ -78,7 +152,8 @@ func classify(text string) (kind statement, name string) {
 			return xaRollback, xid
 		}
 		return ignored, word
-	case "INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "WITH", "CALL":
+	case "INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "WITH", "CALL",
+		"SELECT", "DO": // of a function that changes rows
 		return rows, word
 	}
 	return other, word

@@ -33,6 +33,7 @@ func TestClassify(t *testing.T) {
 		{"REPLACE INTO t", rows, "REPLACE"},
 		{"UPDATE t SET a = 1", rows, "UPDATE"},
 		{"DELETE FROM t", rows, "DELETE"},
+		{"SELECT `shop`.`f`(1)", rows, "SELECT"},
 		{"WITH x AS (SELECT 1) DELETE FROM t", rows, "WITH"},
 		{"LOAD DATA INFILE 'x' INTO TABLE t", rows, "LOAD"},
 		{"/* a */ /*b*/\n-- c\n# d\n INSERT INTO t", rows, "INSERT"},
@@ -80,12 +81,12 @@ func TestMentions(t *testing.T) {
 func TestParseQueryCutShort(t *testing.T) {
 	log := insideLog().query("BEGIN")
 	body := log.last()[headerSize:]
-	if q, err := parseQuery(body); q.text != "BEGIN" || err != nil {
-		t.Errorf("got %q, %v, want BEGIN", q.text, err)
+	if q, err := parseQuery(body); q.text != "BEGIN" || q.database != "shop" || err != nil {
+		t.Errorf("got %+v, %v, want BEGIN in shop", q, err)
 	}
 	for n := range len(body) - len("BEGIN") {
 		if q, err := parseQuery(body[:n]); !errors.Is(err, ErrDamaged) {
-			t.Errorf("%d bytes: got %q, error %v, want %v", n, q.text, err, ErrDamaged)
+			t.Errorf("%d bytes: got %+v, error %v, want %v", n, q, err, ErrDamaged)
 		}
 	}
 }

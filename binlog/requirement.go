@@ -72,7 +72,11 @@ func (s *Server) Check(ctx context.Context) (*schema.Table, []Requirement, error
 	if err != nil {
 		return nil, nil, err
 	}
-	return table, append(list, grants...), nil
+	triggers, err := s.seesTriggers(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return table, append(append(list, grants...), triggers), nil
 }
 
 // setting is a server variable that must have one value.
@@ -81,21 +85,13 @@ type setting struct {
 	advice              bool
 }
 
-var settings = []setting{
-	{variable: "log_bin", want: "ON", fix: "remove skip-log-bin and disable-log-bin from the server's option file, then restart it"},
-	{variable: "gtid_mode", want: "ON", fix: "SET PERSIST enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; SET GLOBAL gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON"},
-	{variable: "binlog_format", want: "ROW", fix: "SET PERSIST binlog_format = ROW /* then let clients reconnect: open sessions keep the old format */"},
-	{variable: "binlog_row_image", want: "FULL", fix: "SET PERSIST binlog_row_image = FULL /* then let clients reconnect: open sessions keep the old image */"},
-	{variable: "binlog_row_metadata", want: "FULL", fix: "SET PERSIST binlog_row_metadata = FULL", advice: true},
-}
-
 func (s *Server) settings(ctx context.Context) ([]Requirement, error) {
 	values, err := s.variables(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]Requirement, 0, len(settings))
-	for _, want := range settings {
+	var list []Requirement
+	for _, want := range s.dialect.needs(values) {
 		found, exists := values[want.variable]
 		if !exists {
 			continue // of a version in which there is nothing to set
@@ -109,7 +105,8 @@ func (s *Server) settings(ctx context.Context) ([]Requirement, error) {
 
 func (s *Server) variables(ctx context.Context) (map[string]string, error) {
 	rows, err := s.db.QueryContext(ctx, `SHOW GLOBAL VARIABLES WHERE Variable_name IN
-		('log_bin', 'gtid_mode', 'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'binlog_expire_logs_seconds')`)
+		('log_bin', 'gtid_mode', 'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'binlog_expire_logs_seconds',
+		'gtid_strict_mode', 'gtid_slave_pos', 'log_slave_updates', 'sync_binlog')`)
 	if err != nil {
 		return nil, s.explain(err)
 	}
@@ -135,44 +132,82 @@ func (s *Server) engine(ctx context.Context) (string, error) {
 	return engine, nil
 }
 
+// probe is a privilege on everything, tried by what it is needed for.
+type probe struct {
+	privilege string
+	try       func(context.Context) error
+	advice    bool
+}
+
+// trying is a probe by a query.
+func (s *Server) trying(query string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		rows, err := s.db.QueryContext(ctx, query)
+		if err != nil {
+			return err
+		}
+		rows.Close()
+		return rows.Err()
+	}
+}
+
 // grants tries what each privilege is needed for, since only the server knows
 // what roles and wildcards add up to.
 func (s *Server) grants(ctx context.Context) ([]Requirement, error) {
-	probes := []struct{ privilege, object, query string }{
-		{"SELECT", s.quoted(), "SELECT * FROM " + s.quoted() + " LIMIT 0"},
-		{"REPLICATION SLAVE", "*.*", "SHOW REPLICAS"},
-		{"REPLICATION CLIENT", "*.*", s.logStatus()},
-	}
-	var list []Requirement
-	for _, p := range probes {
-		ok := true
-		rows, err := s.db.QueryContext(ctx, p.query)
-		if err == nil {
-			rows.Close()
-			err = rows.Err()
-		}
-		if err != nil {
-			var refusal *mysql.MySQLError
-			if !errors.As(err, &refusal) || (refusal.Number != 1142 && refusal.Number != 1143 && refusal.Number != 1227) {
-				return nil, s.explain(err)
-			}
-			ok = false
+	list := []Requirement{}
+	look := func(p probe, object string) error {
+		err := p.try(ctx)
+		if err != nil && !denied(err) {
+			return s.explain(err)
 		}
 		found := "granted"
-		if !ok {
+		if err != nil {
 			found = "not granted"
 		}
-		list = append(list, NewRequirement(ErrGrant, "grant "+p.privilege, p.privilege+" ON "+p.object, found, ok,
-			fmt.Sprintf("GRANT %s ON %s TO %s", p.privilege, p.object, s.account())))
+		r := NewRequirement(ErrGrant, "grant "+p.privilege, p.privilege+" ON "+object, found, err == nil,
+			fmt.Sprintf("GRANT %s ON %s TO %s", p.privilege, object, s.account()))
+		r.Advice = p.advice
+		list = append(list, r)
+		return nil
+	}
+	if err := look(probe{privilege: "SELECT", try: s.trying("SELECT * FROM " + s.quoted() + " LIMIT 0")}, s.quoted()); err != nil {
+		return nil, err
+	}
+	for _, p := range s.dialect.probes() {
+		if err := look(p, "*.*"); err != nil {
+			return nil, err
+		}
 	}
 	return list, nil
 }
 
-// logStatus is the statement that prints the end of the log: 8.0 and 8.1 know
-// only the old words, and 8.4 only the new ones.
-func (s *Server) logStatus() string {
-	if strings.HasPrefix(s.Version, "8.0.") || strings.HasPrefix(s.Version, "8.1.") || strings.HasPrefix(s.Version, "5.") {
-		return "SHOW MASTER STATUS"
+// seesTriggers looks for the privilege by which it is seen what triggers write to
+// the outbox. It matters only for sessions that write statements as text. No
+// statement tries it without changing something, so it is read from what was
+// granted to the account itself; what it has by a role is not told there.
+func (s *Server) seesTriggers(ctx context.Context) (Requirement, error) {
+	const granted = ` WHERE privilege_type = 'TRIGGER' AND REPLACE(grantee, CHAR(39), '') = CURRENT_USER()`
+	object := quote(s.database) + ".*"
+	var n int
+	err := s.db.QueryRowContext(ctx, `SELECT
+		(SELECT COUNT(*) FROM information_schema.user_privileges`+granted+`) +
+		(SELECT COUNT(*) FROM information_schema.schema_privileges`+granted+` AND ? LIKE table_schema)`,
+		s.database).Scan(&n)
+	if err != nil {
+		return Requirement{}, s.explain(err)
 	}
-	return "SHOW BINARY LOG STATUS"
+	if n > 0 {
+		return NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object, "granted", true, ""), nil
+	}
+	r := NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object,
+		"not granted, unless by a role: without it, what a statement of a session with binlog_format=STATEMENT writes to the outbox through a trigger passes unseen",
+		false, "GRANT TRIGGER ON "+object+" TO "+s.account())
+	r.Advice = true
+	return r, nil
+}
+
+// denied tells whether the server refused something for want of a privilege.
+func denied(err error) bool {
+	var refusal *mysql.MySQLError
+	return errors.As(err, &refusal) && (refusal.Number == 1142 || refusal.Number == 1143 || refusal.Number == 1227)
 }

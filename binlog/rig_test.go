@@ -21,6 +21,44 @@ import (
 // limit is how long a server may take for what takes it milliseconds.
 const limit = 30 * time.Second
 
+// flavor is a kind of server to test on.
+type flavor struct {
+	name     string
+	database func(testing.TB) string            // on the test server of all
+	private  func(testing.TB, ...string) string // a server of its own
+}
+
+var flavors = []flavor{
+	{"mysql", relaytest.MySQL, relaytest.PrivateMySQL},
+	{"mariadb", relaytest.MariaDB, relaytest.PrivateMariaDB},
+}
+
+// onEach runs a test on a server of each flavor.
+func onEach(t *testing.T, test func(*testing.T, flavor)) {
+	t.Parallel()
+	for _, f := range flavors {
+		t.Run(f.name, func(t *testing.T) { t.Parallel(); test(t, f) })
+	}
+}
+
+// rig makes one on the flavor's test server.
+func (f flavor) rig(tb testing.TB, create string) *rig {
+	tb.Helper()
+	return newRigOn(tb, f.database(tb), create)
+}
+
+// mariadb tells whether the rig's server is one.
+func (r *rig) mariadb() bool { return r.text("SELECT FALSE /*M! OR TRUE */") == "1" }
+
+// pick is the first on MySQL and the second on MariaDB.
+func (r *rig) pick(mysql, mariadb string) string {
+	r.Helper()
+	if r.mariadb() {
+		return mariadb
+	}
+	return mysql
+}
+
 // rig is a database of its own on a server, and the table outbox in it.
 type rig struct {
 	testing.TB
@@ -46,7 +84,7 @@ func newRigOn(tb testing.TB, dsn, create string) *rig {
 		tb.Fatal(err)
 	} else if cfg.DBName == "" {
 		name := relaytest.Name(tb)
-		r.exec("CREATE DATABASE " + name)
+		r.exec("CREATE DATABASE " + name + " CHARACTER SET utf8mb4")
 		r.dsn += name
 		r.db = relaytest.DB(tb, r.dsn)
 	}
@@ -132,6 +170,15 @@ func (r *rig) table(server *binlog.Server) *schema.Table {
 func (r *rig) executed(server *binlog.Server) *binlog.GTIDSet {
 	r.Helper()
 	set, err := server.Executed(r.ctx)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return set
+}
+
+func (r *rig) purged(server *binlog.Server) *binlog.GTIDSet {
+	r.Helper()
+	set, err := server.Purged(r.ctx)
 	if err != nil {
 		r.Fatal(err)
 	}

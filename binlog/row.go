@@ -224,8 +224,8 @@ func enumIndex(c cell) (int, error) {
 
 // decodeTime returns the time in a date or timestamp column, to the
 // microsecond: a TIMESTAMP in UTC, a DATETIME or DATE as read off a clock in
-// zone, which must not be nil. A zero date gives the zero time (and so does
-// 0001-01-01 in UTC). Other dates that no calendar has (2024-00-10, 2023-02-30)
+// zone, which must not be nil. A zero date (zeroDate) gives the zero time, as
+// 0001-01-01 in UTC does. Other dates that no calendar has (2024-00-10, 2023-02-30)
 // are an error.
 //
 // The forms with a fraction are those of my_datetime_packed_to_binary and
@@ -276,6 +276,17 @@ func decodeTime(c cell, zone *time.Location) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%w: no such date: %04d-%02d-%02d", errValue, year, month, day)
 	}
 	return time.Date(year, time.Month(month), day, 0, 0, clock, micro*1000, zone), nil
+}
+
+// zeroDate tells whether a date or timestamp column has 0000-00-00. Of the form
+// typeDatetime2 the sign bit is set all the same.
+func zeroDate(c cell) bool {
+	for i, b := range c.data {
+		if b != 0 && !(c.typ == typeDatetime2 && i == 0 && b == 0x80) {
+			return false
+		}
+	}
+	return true
 }
 
 // unixTime returns the time of a TIMESTAMP column, whose zero is the zero

@@ -34,7 +34,8 @@ const (
 // Server is the MySQL server that holds the outbox. Its methods may be called
 // by many goroutines.
 type Server struct {
-	UUID    string // @@server_uuid
+	Flavor  Flavor
+	UUID    string // @@server_uuid; empty of MariaDB, which has none
 	Version string // @@version
 
 	cfg             Config
@@ -42,6 +43,8 @@ type Server struct {
 	db              *sql.DB
 	scans           *sql.DB // for backfills: its queries may take long
 	database, table string
+	dialect         dialect
+	identity        string // what the dialect identifies it by
 }
 
 // Parse checks the configuration without any I/O. Its errors are about what
@@ -98,7 +101,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	s.db.SetConnMaxIdleTime(time.Minute)
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout) // of a server that takes the connection and says nothing
 	defer cancel()
-	if err := s.db.QueryRowContext(ctx, "SELECT @@server_uuid, @@version").Scan(&s.UUID, &s.Version); err != nil {
+	if err := s.meet(ctx); err != nil {
 		s.Close()
 		return nil, s.explain(err)
 	}
@@ -119,26 +122,26 @@ func (s *Server) explain(err error) error {
 	var refusal *mysql.MySQLError
 	var unverified *tls.CertificateVerificationError
 	if errors.As(err, &unverified) || errors.Is(err, mysql.ErrNoTLS) {
-		return fmt.Errorf("%w: MySQL at %s: %w; look at tls= in --mysql-dsn: true wants a certificate of an authority that this host trusts, skip-verify takes any, false is without", ErrTLS, s.dsn.Addr, err)
+		return fmt.Errorf("%w: %s at %s: %w; look at tls= in --mysql-dsn: true wants a certificate of an authority that this host trusts, skip-verify takes any, false is without", ErrTLS, s.Flavor.Product(), s.dsn.Addr, err)
 	}
 	if !errors.As(err, &refusal) {
-		return fmt.Errorf("binlog: MySQL at %s: %w", s.dsn.Addr, err)
+		return fmt.Errorf("binlog: %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 	}
 	switch refusal.Number {
 	case 1045, 1698: // ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
-		return fmt.Errorf("%w: MySQL at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.dsn.Addr, refusal.Message)
+		return fmt.Errorf("%w: %s at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.Flavor.Product(), s.dsn.Addr, refusal.Message)
 	case 1044: // ER_DBACCESS_DENIED_ERROR
-		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT SELECT ON %s TO %s", ErrGrant, s.dsn.Addr, refusal.Message, s.quoted(), s.account())
+		return fmt.Errorf("%w: %s at %s: %s; type: GRANT SELECT ON %s TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal.Message, s.quoted(), s.account())
 	case 1142, 1143: // ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
-		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT SELECT ON %s TO %s", ErrGrant, s.dsn.Addr, refusal.Message, s.quoted(), s.account())
+		return fmt.Errorf("%w: %s at %s: %s; type: GRANT SELECT ON %s TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal.Message, s.quoted(), s.account())
 	case 1193, 1231: // ER_UNKNOWN_SYSTEM_VARIABLE, ER_WRONG_VALUE_FOR_VAR
-		return fmt.Errorf("%w: MySQL at %s: %s; look at the parameters behind the ? of --mysql-dsn", ErrSettings, s.dsn.Addr, refusal.Message)
+		return fmt.Errorf("%w: %s at %s: %s; look at the parameters behind the ? of --mysql-dsn", ErrSettings, s.Flavor.Product(), s.dsn.Addr, refusal.Message)
 	case 1049: // ER_BAD_DB_ERROR
-		return fmt.Errorf("%w: MySQL at %s: %s; check the database in --mysql-dsn and --table: SHOW DATABASES", schema.ErrTable, s.dsn.Addr, refusal.Message)
+		return fmt.Errorf("%w: %s at %s: %s; check the database in --mysql-dsn and --table: SHOW DATABASES", schema.ErrTable, s.Flavor.Product(), s.dsn.Addr, refusal.Message)
 	case 1146: // ER_NO_SUCH_TABLE
-		return fmt.Errorf("%w: MySQL at %s: %s; check --table, or create it: relay schema sql; if it was renamed away: RENAME TABLE it back", schema.ErrTable, s.dsn.Addr, refusal.Message)
+		return fmt.Errorf("%w: %s at %s: %s; check --table, or create it: relay schema sql; if it was renamed away: RENAME TABLE it back", schema.ErrTable, s.Flavor.Product(), s.dsn.Addr, refusal.Message)
 	}
-	return fmt.Errorf("binlog: MySQL at %s: %w", s.dsn.Addr, err)
+	return fmt.Errorf("binlog: %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 }
 
 // account is the user for a GRANT statement, as the server knows it, or else
@@ -172,6 +175,10 @@ func (s *Server) login() (user string) {
 
 // Table reads the outbox table's definition.
 func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
+	checked, err := s.dialect.checked(ctx)
+	if err != nil {
+		return nil, err
+	}
 	rows, err := s.db.QueryContext(ctx, `
 		SELECT table_schema, table_name, column_name, data_type, column_type, COALESCE(character_octet_length, 0), COALESCE(character_set_name, '')
 		FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position`, s.database, s.table)
@@ -187,7 +194,9 @@ func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
 		if err := rows.Scan(&database, &table, &name, &dataType, &columnType, &octets, &charset); err != nil {
 			return nil, s.explain(err)
 		}
-		columns = append(columns, schema.NewColumn(name, dataType, columnType, octets, charset))
+		column := schema.NewColumn(name, dataType, columnType, octets, charset)
+		column.Checked = checked[name]
+		columns = append(columns, column)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, s.explain(err)
@@ -207,17 +216,16 @@ func (s *Server) quoted() string { return quote(s.database) + "." + quote(s.tabl
 func quote(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
 // Executed is the set of all transactions that the server has committed.
-func (s *Server) Executed(ctx context.Context) (*GTIDSet, error) {
-	return s.set(ctx, "SELECT @@GLOBAL.gtid_executed")
-}
+func (s *Server) Executed(ctx context.Context) (*GTIDSet, error) { return s.dialect.executed(ctx) }
 
 // Purged is the set of those that are no longer in its log.
-func (s *Server) Purged(ctx context.Context) (*GTIDSet, error) {
-	return s.set(ctx, "SELECT @@GLOBAL.gtid_purged")
-}
+func (s *Server) Purged(ctx context.Context) (*GTIDSet, error) { return s.dialect.purged(ctx) }
 
 // Subtract is the set a without the transactions of b.
 func (s *Server) Subtract(ctx context.Context, a, b *GTIDSet) (*GTIDSet, error) {
+	if len(a.domains) > 0 || a.set.IsEmpty() || b.set.IsEmpty() {
+		return &GTIDSet{a.Clone().set, a.domains.minus(b.domains)}, nil
+	}
 	return s.set(ctx, "SELECT GTID_SUBTRACT(?, ?)", a.String(), b.String())
 }
 
@@ -232,6 +240,9 @@ func (s *Server) set(ctx context.Context, query string, args ...any) (*GTIDSet, 
 // CheckPosition tells whether the server can be followed from a position:
 // purged ⊆ position ⊆ executed.
 func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
+	if flavor := position.Flavor(); flavor != "" && flavor != s.Flavor {
+		return fmt.Errorf("%w: %s is a position of %s, and the server at %s is %s; give one as relay status prints it for this server", ErrDiverged, position, flavor.Product(), s.dsn.Addr, s.Flavor.Product())
+	}
 	purged, err := s.Purged(ctx)
 	if err != nil {
 		return err
@@ -240,28 +251,34 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 	if err != nil {
 		return err
 	}
-	if !missing.IsEmpty() {
-		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; to send what the table still has of their rows, and go on behind the gap: relay resume --gap backfill; to go on without them: relay resume --from-gtid '%s' --yes",
-			ErrPurged, missing.Count(), missing, position.with(missing))
-	}
 	executed, err := s.Executed(ctx)
 	if err != nil {
 		return err
 	}
-	ahead, err := s.Subtract(ctx, position, executed)
+	ahead, err := s.dialect.ahead(ctx, position, executed)
 	if err != nil {
 		return err
 	}
+	has := position.Common(executed) // and nothing that was not relayed
+	other, err := s.dialect.ahead(ctx, has, executed)
+	if err != nil {
+		return err
+	}
+	has = has.Minus(other)
+	if !missing.IsEmpty() {
+		return fmt.Errorf("%w: the server no longer has %d transactions that were not relayed: %s; to send what the table still has of their rows, and go on behind the gap: relay resume --gap backfill; to go on without them: relay resume --from-gtid '%s' --yes",
+			ErrPurged, missing.Count(), missing, has.Union(missing))
+	}
 	if !ahead.IsEmpty() {
-		received, err := s.received(ctx)
+		received, err := s.dialect.received(ctx)
 		if err != nil {
 			return err
 		}
 		if received.Contains(ahead) { // it will have them: after a failover it may take a while
-			return fmt.Errorf("binlog: MySQL at %s is a replica that has received %d transactions that were relayed, and not yet applied them: %s", s.dsn.Addr, ahead.Count(), ahead)
+			return fmt.Errorf("binlog: %s at %s is a replica that has received %d transactions that were relayed, and not yet applied them: %s", s.Flavor.Product(), s.dsn.Addr, ahead.Count(), ahead)
 		}
-		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) never executed: %s; it is another server, or a failover lost them; if their events may stand, go on from what the server has: relay resume --from-gtid '%s'",
-			ErrDiverged, ahead.Count(), s.UUID, ahead, executed)
+		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) never executed: %s; it is another server, or a failover lost them; if their events may stand, go on from what it has of those that were relayed: relay resume --from-gtid '%s'",
+			ErrDiverged, ahead.Count(), cmp.Or(s.UUID, s.dsn.Addr), ahead, has)
 	}
 	return nil
 }

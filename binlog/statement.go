@@ -2,6 +2,10 @@ package binlog
 
 import (
 	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/outboxrelay/relay/schema"
 )
 
 // query does what a statement does to the group.
@@ -14,6 +18,8 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 		return nil, fmt.Errorf("%w: a statement outside of a transaction", ErrDamaged)
 	}
 	g := a.group
+	insertID := a.insertID
+	a.insertID = 0
 	kind, name := classify(q.text)
 	switch kind {
 	case begin:
@@ -46,14 +52,20 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 	case xaCommit, xaRollback:
 		return a.decide(kind == xaCommit, name)
 	case rows:
-		if err := a.textRows(name, q.text); err != nil {
+		if err := a.textRows(name, newText(q), insertID); err != nil {
 			return nil, err
+		}
+		if g.open {
+			return a.part(), nil
 		}
 	case other:
 		if a.alters(q) {
 			if err := a.alter(q.text); err != nil {
 				return nil, err
 			}
+		}
+		if err := a.definition(q); err != nil {
+			return nil, err
 		}
 	}
 	if g.open {
@@ -62,11 +74,139 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 	return a.commit()
 }
 
-// textRows stops at a statement that may write to the outbox and stands in
-// the log as text, by a session that set binlog_format=STATEMENT.
-func (a *assembler) textRows(verb, text string) error {
-	if a.passes() || !a.mentions.MatchString(text) {
+// definition takes in a statement that may define something anew.
+func (a *assembler) definition(q query) error {
+	a.reach = nil
+	if !a.mentions.MatchString(q.text) {
 		return nil
 	}
-	return a.unreadable("%s on %s is in the log as text and not as rows: a session had binlog_format=STATEMENT", verb, a.decoder.table)
+	if a.passes() {
+		return nil
+	}
+	tokens, _ := lex(q.text)
+	p := parser{rest: tokens}
+	if !p.keyword("CREATE") {
+		return nil
+	}
+	temporary := p.keyword("TEMPORARY")
+	if !p.keyword("TABLE") {
+		return nil
+	}
+	for p.keyword("IF") || p.keyword("NOT") || p.keyword("EXISTS") {
+	}
+	database, table := q.database, p.next().text
+	if p.sign(".") {
+		database, table = table, p.next().text
+	}
+	if t := a.decoder.table; !strings.EqualFold(table, t.Name) || !strings.EqualFold(database, t.Database) {
+		return nil
+	}
+	if temporary {
+		return a.unreadable("a session with binlog_format=STATEMENT or MIXED made a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", a.decoder.table)
+	}
+	if slices.ContainsFunc(p.rest, func(t token) bool { return t.is("SELECT") }) {
+		return a.textRefused("CREATE TABLE … SELECT")
+	}
+	return nil
+}
+
+// textRows takes in a statement that changes rows and stands in the log as
+// text. What it puts into the outbox is fetched from the table where its ids
+// can be told: the row as it is now, which a later UPDATE may have changed. It
+// stops at what may come into the outbox otherwise.
+func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
+	if a.group == nil {
+		return fmt.Errorf("%w: a statement outside of a transaction", ErrDamaged)
+	}
+	if a.passes() {
+		return nil
+	}
+	if a.mentions.MatchString(t.text) || a.disguised(t) {
+		if err := a.textNaming(verb, t, insertID); err != nil {
+			return err
+		}
+	}
+	if a.reach == nil && a.domain != nil {
+		var err error
+		if a.reach, err = a.domain(a.group.tx.GTID); err != nil {
+			return err
+		}
+	}
+	if through := a.reach.through(verb, t); through != "" {
+		return a.textRefused(verb + " that names " + through + ", through which a trigger, view or routine may write to it,")
+	}
+	return nil
+}
+
+// disguised tells whether the outbox's name could stand in the statement in
+// other bytes.
+func (a *assembler) disguised(t *text) bool {
+	return !isASCII(a.decoder.table.Name) && !strings.HasPrefix(safeCharset(t.client), "utf8")
+}
+
+// textNaming takes in a statement that names the outbox.
+func (a *assembler) textNaming(verb string, t *text, insertID uint64) error {
+	table := a.decoder.table
+	switch verb {
+	case "UPDATE", "DELETE", "WITH": // insert nothing
+		if t.plain {
+			return nil
+		}
+	case "SELECT", "DO": // of a function
+		return nil
+	case "INSERT", "REPLACE":
+		ins := t.parseInsert()
+		switch {
+		case ins == nil, a.disguised(t):
+		case !strings.EqualFold(ins.table, table.Name) || !strings.EqualFold(ins.database, table.Database):
+			return nil // it only reads the outbox
+		case ins.table != table.Name || ins.database != table.Database:
+			// Another table, or the same: that depends on lower_case_table_names.
+		default:
+			return a.insertAsText(ins, insertID)
+		}
+	}
+	return a.textRefused(verb)
+}
+
+// insertAsText fetches the rows of an INSERT.
+func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
+	g := a.group
+	if len(a.decoder.table.Columns) == 0 {
+		if err := a.define(); err != nil {
+			return err
+		}
+	}
+	ids, fault := ins.ids(a.decoder.table)
+	switch {
+	case fault != "":
+	case g.xa != "": // whose rows cannot be seen before it is decided
+		fault = "INSERT in an XA transaction"
+	case a.fetch == nil: // there is no server to ask, or it is a MariaDB
+		fault = "INSERT"
+	case len(ids) == 0 && insertID == 0:
+		fault = "INSERT without an id"
+	case len(ids) == 0:
+		ids = []any{insertID}
+	}
+	if fault != "" {
+		return a.textRefused(fault)
+	}
+	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
+	events, fault, err := a.fetch(g.tx.GTID, ids, insertID != 0, from)
+	if err != nil {
+		return err
+	}
+	if fault != "" {
+		return a.textRefused(fault)
+	}
+	for _, e := range events {
+		g.add(e)
+	}
+	return nil
+}
+
+// textRefused stops at a statement in the log.
+func (a *assembler) textRefused(what string) error {
+	return a.unreadable("%s on %s is in the log as text and not as rows: a session had binlog_format=STATEMENT or MIXED", what, a.decoder.table)
 }

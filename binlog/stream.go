@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -33,7 +34,8 @@ type Stream struct {
 
 // Follow begins to read behind the position. The set is not kept. table is the
 // outbox as it is now; which definition it had at the position is found out
-// when it must be known.
+// when it must be known. A second stream with the same server id can end the
+// first.
 func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Table) (*Stream, error) {
 	return s.FollowFrom(ctx, position, table, nil)
 }
@@ -41,8 +43,22 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 // FollowFrom is Follow where it is known which definition the table had at the
 // position; nil: it is not.
 func (s *Server) FollowFrom(ctx context.Context, position *GTIDSet, table, behind *schema.Table) (*Stream, error) {
+	return s.follow(ctx, s.cfg.ServerID, position, table, behind)
+}
+
+// glance is FollowFrom for a short look at the log, beside a stream that may be
+// open.
+func (s *Server) glance(ctx context.Context, position *GTIDSet, table, behind *schema.Table) (*Stream, error) {
+	return s.follow(ctx, passingID(), position, table, behind)
+}
+
+// passingID is a replica id for a short time: MariaDB ends a stream when another
+// begins under its id.
+func passingID() uint32 { return 1<<30 + rand.Uint32N(1<<30) }
+
+func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table, behind *schema.Table) (*Stream, error) {
 	position = position.Clone()
-	st, err := s.stream(ctx, table, heartbeat, dumpSet(s.cfg.ServerID, position))
+	st, err := s.stream(ctx, table, heartbeat, s.dialect.behind(id, position))
 	if err != nil {
 		return nil, err
 	}
@@ -54,14 +70,22 @@ func (s *Server) FollowFrom(ctx context.Context, position *GTIDSet, table, behin
 	}
 	a.redefine = func() error { return st.define(ctx) }
 	a.moved = func(gtid GTID, statement string) error { return s.awaitTable(ctx, gtid, statement) }
-	a.recall = func() (map[string]prepared, error) { return s.undecided(ctx, position, table) }
+	if s.Flavor != MariaDB { // which tells of no transaction that its rows can be seen
+		a.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
+			return s.fetch(ctx, a.decoder.table, gtid, ids, generated, from)
+		}
+	}
+	a.domain = func(gtid GTID) (reach, error) { return s.reach(ctx, gtid) }
+	a.reached = position.Clone().domains
+	a.recall = func(wanted string) (map[string]prepared, bool, error) {
+		return s.undecided(ctx, position, table, wanted)
+	}
 	return st, nil
 }
 
-// stream gives the server a command to send its log, with signs of life at
-// every beat.
-func (s *Server) stream(ctx context.Context, table *schema.Table, beat time.Duration, command []byte) (*Stream, error) {
-	d, err := s.openDump(ctx, beat, command)
+// stream asks the server to send its log, with signs of life at every beat.
+func (s *Server) stream(ctx context.Context, table *schema.Table, beat time.Duration, ask request) (*Stream, error) {
+	d, err := s.openDump(ctx, beat, ask)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -99,7 +123,7 @@ var errAgain = errors.New("binlog: to be read again")
 
 // again begins to read anew behind what was handed out.
 func (st *Stream) again(ctx context.Context) error {
-	fresh, err := st.server.stream(ctx, st.assembler.decoder.table, heartbeat, dumpSet(st.server.cfg.ServerID, st.seen))
+	fresh, err := st.server.stream(ctx, st.assembler.decoder.table, heartbeat, st.server.dialect.behind(st.server.cfg.ServerID, st.seen))
 	if err != nil {
 		return err
 	}
@@ -107,6 +131,7 @@ func (st *Stream) again(ctx context.Context) error {
 	st.dump = fresh.dump
 	st.dump.keep = st.assembler.keep
 	st.assembler.rewind()
+	st.assembler.reached = st.seen.Clone().domains
 	return nil
 }
 
@@ -145,26 +170,29 @@ func (s *Server) explainStream(err error) error {
 		return err
 	}
 	if !errors.As(err, &refusal) {
-		return fmt.Errorf("binlog: stream from MySQL at %s: %w", s.dsn.Addr, err)
+		return fmt.Errorf("binlog: stream from %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 	}
 	text := refusal.Message
+	if err := s.dialect.refused(refusal); err != nil {
+		return err
+	}
 	switch refusal.Code {
 	case mysql.ER_ACCESS_DENIED_ERROR: // also for whom it lets in, but not as a replica
 		if s.login() != "" {
-			return fmt.Errorf("%w: MySQL at %s: as a replica: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.dsn.Addr, text, s.account())
+			return fmt.Errorf("%w: %s at %s: as a replica: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, text, s.account())
 		}
-		return fmt.Errorf("%w: MySQL at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.dsn.Addr, text)
+		return fmt.Errorf("%w: %s at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.Flavor.Product(), s.dsn.Addr, text)
 	case mysql.ER_SPECIFIC_ACCESS_DENIED_ERROR:
-		return fmt.Errorf("%w: MySQL at %s: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.dsn.Addr, text, s.account())
+		return fmt.Errorf("%w: %s at %s: %s; type: GRANT REPLICATION SLAVE ON *.* TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, text, s.account())
 	case mysql.ER_MASTER_FATAL_ERROR_READING_BINLOG:
 		switch {
 		case strings.Contains(text, "purged required binary logs"), strings.Contains(text, "missing transactions"):
-			return fmt.Errorf("%w: MySQL at %s: %s; to send what the table still has of the gap, and go on behind it: relay resume --gap backfill", ErrPurged, s.dsn.Addr, text)
+			return fmt.Errorf("%w: %s at %s: %s; to send what the table still has of the gap, and go on behind it: relay resume --gap backfill", ErrPurged, s.Flavor.Product(), s.dsn.Addr, text)
 		case strings.Contains(text, "has more GTIDs than"):
-			return fmt.Errorf("%w: MySQL at %s: %s; relay status shows both sets", ErrDiverged, s.dsn.Addr, text)
+			return fmt.Errorf("%w: %s at %s: %s; relay status shows both sets", ErrDiverged, s.Flavor.Product(), s.dsn.Addr, text)
 		case strings.Contains(text, "log event entry exceeded max_allowed_packet"):
-			return fmt.Errorf("%w: MySQL at %s: %s; SET GLOBAL max_allowed_packet = 1073741824", ErrUnreadable, s.dsn.Addr, text)
+			return fmt.Errorf("%w: %s at %s: %s; SET GLOBAL max_allowed_packet = 1073741824", ErrUnreadable, s.Flavor.Product(), s.dsn.Addr, text)
 		}
 	}
-	return fmt.Errorf("binlog: stream from MySQL at %s: %w", s.dsn.Addr, err)
+	return fmt.Errorf("binlog: stream from %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 }

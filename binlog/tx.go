@@ -11,7 +11,8 @@ import (
 // outbox has no events; it moves the position all the same.
 type Tx struct {
 	GTID GTID
-	// Prepared is of the XA PREPARE that this XA COMMIT or ROLLBACK decides.
+	// Prepared is of the XA PREPARE that this XA COMMIT or ROLLBACK decides; zero
+	// of MariaDB, whose XA PREPARE is a transaction without events of its own.
 	// With a zero GTID it is one that is not decided yet: such a transaction
 	// has no events and does not move the position.
 	Prepared GTID

@@ -1,7 +1,9 @@
 package binlog
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,13 +28,31 @@ func (s *Server) Remembers(ctx context.Context, gtid string, committedAt time.Ti
 	if err != nil {
 		return err
 	}
-	others, err := s.Subtract(ctx, executed, one)
+	positions, err := s.dialect.before(ctx, one, executed)
 	if err != nil {
 		return err
 	}
-	stream, err := s.Follow(ctx, others, table)
+	for _, position := range positions {
+		tx, err := s.find(ctx, position, one, table)
+		switch {
+		case errors.Is(err, ErrPurged), errors.Is(err, ErrDiverged): // there is no such place
+			continue
+		case err != nil:
+			return err
+		case !tx.CommittedAt.Equal(committedAt):
+			return fmt.Errorf("%w: transaction %s was committed at %s when it was relayed, and the server (%s) has another one of that name, of %s: its log was reset or restored; to send all that its log has now: relay resume --from-gtid '%s' --yes; to go on behind all of it, once that is dealt with: relay resume --from-gtid '%s' --yes",
+				ErrDiverged, gtid, committedAt.Format(time.RFC3339Nano), cmp.Or(s.UUID, s.dsn.Addr), tx.CommittedAt.Format(time.RFC3339Nano), purged, executed)
+		}
+		return nil
+	}
+	return nil
+}
+
+// find reads the log behind the position up to the one transaction.
+func (s *Server) find(ctx context.Context, position, one *GTIDSet, table *schema.Table) (*Tx, error) {
+	stream, err := s.glance(ctx, position, table, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer stream.Close()
 	stream.assembler.pass = func(*group) bool { return true }
@@ -40,16 +60,8 @@ func (s *Server) Remembers(ctx context.Context, gtid string, committedAt time.Ti
 	defer cancel()
 	for {
 		tx, err := stream.Next(ctx)
-		if err != nil {
-			return err
+		if err != nil || tx.GTID.String() == one.String() {
+			return tx, err
 		}
-		if found := tx.GTID; found.String() != one.String() {
-			continue // committed meanwhile
-		}
-		if !tx.CommittedAt.Equal(committedAt) {
-			return fmt.Errorf("%w: transaction %s was committed at %s when it was relayed, and the server (%s) has another one of that name, of %s: its log was reset or restored; what it has committed since may lack in the stream; look for it, then go on from what the server has: relay resume --from-gtid '%s' --yes",
-				ErrDiverged, gtid, committedAt.Format(time.RFC3339Nano), s.UUID, tx.CommittedAt.Format(time.RFC3339Nano), executed)
-		}
-		return nil
 	}
 }

@@ -21,10 +21,14 @@ func (a *assembler) prepare(body []byte) (*Tx, error) {
 	if err := a.hold(g); err != nil {
 		return nil, err
 	}
-	a.prepared[g.xa] = prepared{gtid: g.tx.GTID, events: g.tx.Events, size: g.size}
+	half := &Tx{Prepared: g.tx.GTID, CommittedAt: g.tx.CommittedAt}
+	if g.tx.GTID.sequential() { // a position with what follows has it too: the rows are recalled
+		half.GTID, half.Prepared = g.tx.GTID, GTID{}
+	}
+	a.prepared[g.xa] = prepared{gtid: half.Prepared, events: g.tx.Events, size: g.size}
 	a.held += g.size
 	a.group = nil
-	return a.end(&Tx{Prepared: g.tx.GTID, CommittedAt: g.tx.CommittedAt}), nil
+	return a.end(half), nil
 }
 
 // hold bounds what undecided XA transactions keep in memory.
@@ -38,32 +42,44 @@ func (a *assembler) hold(g *group) error {
 // decide ends an XA transaction: its rows go out under the GTID of XA COMMIT,
 // or are dropped.
 func (a *assembler) decide(commit bool, xid string) (*Tx, error) {
-	first, ok := a.prepared[xid]
-	if !ok && a.recall != nil {
-		earlier, err := a.recall()
-		if err != nil {
+	if _, ok := a.prepared[xid]; !ok && a.recall != nil {
+		if err := a.remember(xid); err != nil {
 			return nil, err
 		}
-		a.recall = nil
-		for id, half := range earlier {
-			if _, known := a.prepared[id]; !known {
-				a.prepared[id] = half
-				a.held += half.size
-			}
-		}
-		first, ok = a.prepared[xid]
 	}
+	first, ok := a.prepared[xid]
 	if !ok && commit && !a.passes() {
 		return nil, a.unreadable("XA COMMIT %s of a transaction whose XA PREPARE is no longer in the log; whether it wrote outbox rows can't be seen", xid)
 	}
 	delete(a.prepared, xid)
 	a.held -= first.size
+	if a.recall != nil {
+		a.decided[xid] = true
+	}
 	g := a.group
 	g.tx.Prepared = first.gtid
 	if commit {
 		g.tx.Events = retitle(first.events, g.tx)
 	}
 	return a.commit()
+}
+
+// remember takes in what was prepared before the stream began.
+func (a *assembler) remember(xid string) error {
+	earlier, all, err := a.recall(xid)
+	if err != nil {
+		return err
+	}
+	for id, half := range earlier {
+		if _, known := a.prepared[id]; !known && !a.decided[id] {
+			a.prepared[id] = half
+			a.held += half.size
+		}
+	}
+	if all {
+		a.recall, a.decided = nil, nil
+	}
+	return nil
 }
 
 // retitle puts the events of a prepared transaction under the one that

@@ -91,6 +91,10 @@ func resolve(path string) (string, error) {
 		ErrUnwritable, given)
 }
 
+// Own gives f, just made beside the checkpoint at path, a checkpoint's mode,
+// and, if made by root, its owner.
+func Own(f *os.File, path string) error { return own(f, path) }
+
 // own gives f, just made, its mode whatever the umask, and, if made by root,
 // the owner of the file at path or else of the directory.
 func own(f *os.File, path string) error {

@@ -57,8 +57,9 @@
 //	}
 //
 // "last_gtid" stands before "committed_at" once it is known; "columns",
-// "partial" and "backfill" before the checksum while they apply. A file with
-// columns is of version 2, one without of version 1; each column is
+// "partial", "backfill" and "parked" before the checksum while they apply. A file
+// with columns or parked events is of version 2, one without of version 1; each
+// column is
 //
 //	{
 //	  "name": "payload",

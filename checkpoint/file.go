@@ -112,6 +112,10 @@ func (f *File) temp() (*os.File, error) {
 	return tmp, nil
 }
 
+// Path is the path of the file that path leads to, after symbolic links: what
+// stands beside the checkpoint is named after it.
+func Path(path string) (string, error) { return resolve(path) }
+
 // Path is the file's path, after symbolic links.
 func (f *File) Path() string { return f.path }
 

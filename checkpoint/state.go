@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Version is the newest version of the format. A state without Columns is
-// written as version 1, so that an older relay can read it.
+// Version is the newest version of the format. A state without Columns
+// and Parked is written as version 1, so that an older relay can read it.
 const Version = 2
 
 // State is what the file holds. Strings are UTF-8.
@@ -57,6 +57,9 @@ type State struct {
 
 	// Backfill is nil unless the initial backfill is under way.
 	Backfill *Backfill `json:"backfill,omitempty"`
+
+	// Parked is nil unless events are parked.
+	Parked *Parked `json:"parked,omitempty"`
 }
 
 // plain is a State that encoding/json writes field by field.
@@ -95,6 +98,12 @@ type Backfill struct {
 	SnapshotAt time.Time `json:"snapshot_at"` // when the snapshot was taken
 }
 
+// Parked says what the file of parked events holds at least.
+type Parked struct {
+	Events int64  `json:"events"` // that wait there; at least 1
+	Sum    string `json:"sum"`    // of its lines, chained; never empty
+}
+
 // clone copies s, with times as they come back from a file.
 func (s State) clone() State {
 	s.SavedAt = s.SavedAt.UTC().Round(0)
@@ -109,12 +118,16 @@ func (s State) clone() State {
 		b.SnapshotAt = b.SnapshotAt.UTC().Round(0)
 		s.Backfill = &b
 	}
+	if s.Parked != nil {
+		p := *s.Parked
+		s.Parked = &p
+	}
 	return s
 }
 
 // version is the oldest version of the format that can hold s.
 func (s State) version() int {
-	if len(s.Columns) > 0 {
+	if len(s.Columns) > 0 || s.Parked != nil {
 		return 2
 	}
 	return 1
@@ -138,6 +151,9 @@ func (s State) validate() error {
 			return fmt.Errorf("columns has one with the name %q and %d octets", c.Name, c.Octets)
 		}
 	}
+	if s.Parked != nil {
+		texts = append(texts, text{"parked.sum", s.Parked.Sum})
+	}
 	for _, t := range texts {
 		if !utf8.ValidString(t.value) {
 			return fmt.Errorf("%s is not UTF-8: %+.80q", t.name, t.value)
@@ -156,6 +172,10 @@ func (s State) validate() error {
 		return fmt.Errorf("partial.gtid is empty")
 	case s.Partial != nil && s.Partial.Events < 1:
 		return fmt.Errorf("partial.events is %d, want 1 or more", s.Partial.Events)
+	case s.Parked != nil && s.Parked.Events < 1:
+		return fmt.Errorf("parked.events is %d, want 1 or more", s.Parked.Events)
+	case s.Parked != nil && s.Parked.Sum == "":
+		return fmt.Errorf("parked.sum is empty")
 	}
 	return nil
 }

@@ -51,9 +51,10 @@
 //	a queue is full and rejects              receipt: ErrNacked
 //	id, type, header too long or not         receipt: *schema.BadEventError, never
 //	representable, headers over frame_max    sent
-//	message over max_message_size            Receipts closed, Err wraps
-//	                                         *schema.BadEventError of the largest
-//	                                         event in flight
+//	message over max_message_size            Receipts closed, Err is its
+//	                                         *schema.BadEventError; later ones over
+//	                                         the limit that the broker has told:
+//	                                         receipt, never sent
 //	memory or disk alarm                     Blocked; nothing is sent, nothing is
 //	                                         lost; goes on by itself
 //	network cut, broker restarts, no byte    Receipts closed, Err: transient

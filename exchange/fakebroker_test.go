@@ -126,14 +126,19 @@ func (b *fakeBroker) answer(channel uint16, m method) {
 	}
 }
 
-// sendReturn sends basic.return with an empty message of the given id.
-func (b *fakeBroker) sendReturn(channel uint16, id string) {
+// sendReturn sends basic.return of the event, with an empty body.
+func (b *fakeBroker) sendReturn(channel uint16, ev *schema.Event) {
 	args := binary.BigEndian.AppendUint16(nil, 312)
 	for _, s := range []string{"NO_ROUTE", "outbox", "key"} {
 		args = append(args, short(s)...)
 	}
 	b.send(channel, method{60, 50}, args...)
-	header := append([]byte{0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x00, 0x80}, short(id)...) // the flag of message_id
+	table := binary.BigEndian.AppendUint64(append(short("sequence"), 'l'), uint64(ev.Sequence))
+	table = append(append(table, short("gtid")...), 'S')
+	table = append(binary.BigEndian.AppendUint32(table, uint32(len(ev.GTID))), ev.GTID...)
+	header := []byte{0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x20, 0x80} // the flags of headers and message_id
+	header = append(binary.BigEndian.AppendUint32(header, uint32(len(table))), table...)
+	header = append(header, short(ev.ID)...)
 	frame := binary.BigEndian.AppendUint16([]byte{2}, channel)
 	frame = binary.BigEndian.AppendUint32(frame, uint32(len(header)))
 	b.conn.Write(append(append(frame, header...), 0xCE)) //nolint:errcheck // the client may be gone
@@ -199,7 +204,7 @@ func TestConnectionLost(t *testing.T) {
 				return true
 			}
 			b.send(channel, methodAck, tagged(2, 1)...)
-			b.sendReturn(channel, "c")
+			b.sendReturn(channel, events(3)[2])
 			b.send(channel, methodAck, tagged(3, 0)...)
 			b.send(channel, methodAck, tagged(5, 0)...)
 			return false

@@ -47,7 +47,8 @@ const (
 // newPublishing makes the message of ev, as the contract's section 5 has it,
 // and its routing key. A *schema.BadEventError says that ev fits into no
 // message: sent all the same, it would cost the connection, again and again.
-func newPublishing(ev *schema.Event) (key string, p amqp.Publishing, err error) {
+// Replayed marks it as sent late.
+func newPublishing(ev *schema.Event, replayed bool) (key string, p amqp.Publishing, err error) {
 	for _, f := range []struct{ name, value string }{
 		{"message id", ev.ID},
 		{"message type", ev.Type()},
@@ -63,6 +64,9 @@ func newPublishing(ev *schema.Event) (key string, p amqp.Publishing, err error) 
 	headers, err := newHeaders(ev)
 	if err != nil {
 		return "", p, err
+	}
+	if replayed {
+		headers[headerReplayed] = true
 	}
 	p = amqp.Publishing{
 		Headers:      headers,
@@ -127,6 +131,7 @@ func newHeaders(ev *schema.Event) (amqp.Table, error) {
 	if ev.Sequence > 0 {
 		headers[headerSequence] = ev.Sequence
 	}
+	delete(headers, headerReplayed)
 	return headers, nil
 }
 
@@ -228,5 +233,5 @@ func newEvent(d *amqp.Delivery) (*schema.Event, error) {
 }
 
 func badEvent(ev *schema.Event, format string, args ...any) error {
-	return &schema.BadEventError{ID: ev.ID, GTID: ev.GTID, Reason: fmt.Sprintf(format, args...)}
+	return &schema.BadEventError{ID: ev.ID, GTID: ev.GTID, Sequence: ev.Sequence, Reason: fmt.Sprintf(format, args...)}
 }

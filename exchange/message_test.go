@@ -29,7 +29,7 @@ func fullEvent() *schema.Event {
 }
 
 func TestNewPublishing(t *testing.T) {
-	key, got, err := newPublishing(fullEvent())
+	key, got, err := newPublishing(fullEvent(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,6 +116,14 @@ func TestNewPublishingEdges(t *testing.T) {
 				}
 			},
 		},
+		"sent in time, and not forged to be late": {
+			func(ev *schema.Event) { ev.Headers = map[string]any{"replayed": true} },
+			func(t *testing.T, key string, p amqp.Publishing) {
+				if value, there := p.Headers["replayed"]; there {
+					t.Errorf("replayed: got %v, want none", value)
+				}
+			},
+		},
 		"another zone": {
 			func(ev *schema.Event) { ev.CreatedAt = time.Date(2026, 1, 1, 1, 0, 0, 999_999_999, zone) },
 			func(t *testing.T, key string, p amqp.Publishing) {
@@ -137,7 +145,7 @@ func TestNewPublishingEdges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ev := fullEvent()
 			tt.change(ev)
-			key, p, err := newPublishing(ev)
+			key, p, err := newPublishing(ev, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +176,7 @@ func TestNewPublishingBadEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ev := fullEvent()
 			tt.change(ev)
-			_, _, err := newPublishing(ev)
+			_, _, err := newPublishing(ev, false)
 			var bad *schema.BadEventError
 			if !errors.As(err, &bad) {
 				t.Fatalf("got %v, want a *schema.BadEventError", err)
@@ -189,7 +197,7 @@ func TestRoundTrip(t *testing.T) {
 	hashed := fullEvent()
 	hashed.AggregateID = strings.Repeat("ключ", 100)
 	for _, want := range []*schema.Event{fullEvent(), bare, debezium, hashed, replayed} {
-		_, p, err := newPublishing(want)
+		_, p, err := newPublishing(want, want == replayed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +253,7 @@ func TestNewEventForeign(t *testing.T) {
 func TestCheckFrame(t *testing.T) {
 	ev := fullEvent()
 	ev.Headers = map[string]any{"big": strings.Repeat("x", 131072)}
-	_, p, err := newPublishing(ev)
+	_, p, err := newPublishing(ev, false)
 	if err != nil {
 		t.Fatal(err)
 	}

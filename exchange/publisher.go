@@ -32,6 +32,13 @@ type Config struct {
 	// Window is the number of events in flight at most. Defaults to 4096.
 	Window int
 
+	// Limit keeps over several Publishers what the broker tells of its size
+	// limit. Defaults to one for each Publisher.
+	Limit *Limit
+
+	// Replayed marks all events as sent late, by a header.
+	Replayed bool
+
 	// TLS is used with amqps://. Defaults to what the URL's query says
 	// (cacertfile, certfile, keyfile), else the system's authorities.
 	TLS *tls.Config
@@ -73,6 +80,8 @@ type Publisher struct {
 	channel    *amqp.Channel
 	exchange   string
 	partitions int
+	limit      *Limit
+	replayed   bool
 	log        zerolog.Logger
 
 	queue    chan *schema.Event // Publish to pump
@@ -82,7 +91,7 @@ type Publisher struct {
 	returns  chan amqp.Return   // broker to settle
 	closes   chan *amqp.Error   // broker to watch
 	blocks   chan amqp.Blocking // broker to watch
-	returned map[string]amqp.Return
+	returned map[identity][]amqp.Return
 
 	stop   chan struct{} // closed by Close
 	down   chan struct{} // closed when the channel is; cause is set then
@@ -144,11 +153,17 @@ func newPublisher(l *link, channel *amqp.Channel, cfg Config) *Publisher {
 	if window <= 0 {
 		window = 4096
 	}
+	limit := cfg.Limit
+	if limit == nil {
+		limit = new(Limit)
+	}
 	p := &Publisher{
 		link:       l,
 		channel:    channel,
 		exchange:   cfg.Exchange,
 		partitions: cfg.Partitions,
+		limit:      limit,
+		replayed:   cfg.Replayed,
 		log:        cfg.Logger,
 		queue:      make(chan *schema.Event, window),
 		inFlight:   make(chan flight, window),
@@ -157,7 +172,7 @@ func newPublisher(l *link, channel *amqp.Channel, cfg Config) *Publisher {
 		returns:   channel.NotifyReturn(make(chan amqp.Return, window+1)),
 		closes:    channel.NotifyClose(make(chan *amqp.Error, 1)),
 		blocks:    l.NotifyBlocked(make(chan amqp.Blocking, 16)),
-		returned:  make(map[string]amqp.Return),
+		returned:  make(map[identity][]amqp.Return),
 		stop:      make(chan struct{}),
 		down:      make(chan struct{}),
 		unblocked: make(chan struct{}),
@@ -173,10 +188,10 @@ func newPublisher(l *link, channel *amqp.Channel, cfg Config) *Publisher {
 
 // Publish queues ev, which the caller does not change any more. It does not
 // block as long as the caller keeps its side: at most Config.Window events
-// published whose receipt it has not received. The ids of events in flight are
-// unique; of two with one id a return may be told of the other. After the
-// connection is lost or closed, Publish does nothing. One goroutine at a time
-// may call it, as it makes the order.
+// published whose receipt it has not received. Events in flight differ in id,
+// sequence or GTID; of two that do not, a return may be told of the other.
+// After the connection is lost or closed, Publish does nothing. One goroutine at
+// a time may call it, as it makes the order.
 func (p *Publisher) Publish(ev *schema.Event) {
 	select {
 	case p.queue <- ev:
@@ -305,7 +320,10 @@ func (p *Publisher) awaitUnblocked() bool {
 // send publishes ev. It is false when the channel is of no more use.
 func (p *Publisher) send(ev *schema.Event) (flight, bool) {
 	f := flight{event: ev}
-	key, msg, err := newPublishing(ev)
+	key, msg, err := newPublishing(ev, p.replayed)
+	if err == nil {
+		err = p.limit.check(ev)
+	}
 	if err == nil {
 		err = checkFrame(ev, &msg, p.link.Config.FrameSize)
 	}
@@ -363,15 +381,20 @@ func (p *Publisher) verdict(ev *schema.Event, acked bool) error {
 		case r, ok := <-p.returns:
 			if ok {
 				r.Body = nil
-				p.returned[r.MessageId] = r
+				who := identity{r.MessageId, r.Headers[headerSequence], r.Headers[headerGTID]}
+				p.returned[who] = append(p.returned[who], r)
 				continue
 			}
 		default:
 		}
 		break
 	}
-	if r, ok := p.returned[ev.ID]; ok {
-		delete(p.returned, ev.ID)
+	who := identityOf(ev)
+	if list := p.returned[who]; len(list) > 0 {
+		r := list[0]
+		if p.returned[who] = list[1:]; len(list) == 1 {
+			delete(p.returned, who)
+		}
 		return &ReturnError{ID: ev.ID, AggregateID: ev.AggregateID, Exchange: r.Exchange, Code: r.ReplyCode, Text: r.ReplyText}
 	}
 	if !acked {
@@ -384,20 +407,23 @@ func (p *Publisher) verdict(ev *schema.Event, acked bool) error {
 // doubt, nil where there is none.
 func (p *Publisher) end(first *schema.Event) {
 	<-p.down
-	largest := first
+	var doubt []*schema.Event
+	if first != nil {
+		doubt = append(doubt, first)
+	}
 	for f := range p.inFlight {
-		if f.confirm != nil && (largest == nil || len(f.event.Payload) > len(largest.Payload)) {
-			largest = f.event
+		if f.confirm != nil {
+			doubt = append(doubt, f.event)
 		}
 	}
-	err := p.endError(largest)
+	err := p.endError(doubt)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = err
 }
 
-// endError says why the channel ended. Largest is the largest event in doubt.
-func (p *Publisher) endError(largest *schema.Event) error {
+// endError says why the channel ended, with the events in doubt.
+func (p *Publisher) endError(doubt []*schema.Event) error {
 	select {
 	case <-p.stop:
 		return ErrClosed
@@ -414,14 +440,13 @@ func (p *Publisher) endError(largest *schema.Event) error {
 		case amqp.AccessRefused:
 			return p.link.refusal(reply)
 		case amqp.PreconditionFailed, amqp.ContentTooLarge:
-			// On this channel only a message over the broker's max_message_size
-			// does that. If it was not the largest, the largest is too large too.
-			if largest != nil {
-				return badEvent(largest, "the broker refuses a message, of %d bytes at most: %v; next: raise max_message_size in rabbitmq.conf, or keep payloads smaller",
-					len(largest.Payload), reply)
+			// On this channel only a message over the broker's limit does that.
+			if err := p.limit.learn(reply, doubt); err != nil {
+				return err
 			}
 		}
 	}
+	p.limit.forget()    // the broker may come back with another one
 	if p.cause == nil { // the library closed it without a reason
 		return fmt.Errorf("exchange: connection to %s was lost", p.link.endpoint)
 	}

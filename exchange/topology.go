@@ -32,6 +32,10 @@ type Topology struct {
 	// Dial with no partitions would give: it wraps ErrExchange or ErrAuth.
 	ExchangeErr error
 
+	// DeclareErr is why Dial with partitions could not declare the exchange; nil
+	// where it can, as far as that is known without declaring it.
+	DeclareErr error
+
 	Queues []Queue // of the partitions 0 to Config.Partitions-1
 }
 
@@ -41,6 +45,10 @@ type Queue struct {
 	Found     bool   `json:"found"`
 	Messages  int    `json:"messages"` // ready for delivery; those unacknowledged are not counted
 	Consumers int    `json:"consumers"`
+
+	// Err is the error that Dial would give: the queue is there, and is not as it
+	// is to be, or may not be declared. It wraps ErrQueue or ErrAuth.
+	Err error `json:"-"`
 }
 
 // Inspect looks at the broker, the exchange and the queues of cfg, and declares
@@ -75,7 +83,25 @@ func Inspect(ctx context.Context, cfg Config) (Topology, error) {
 		}
 		t.Queues = append(t.Queues, q)
 	}
+	if cfg.Partitions > 0 { // last: the broker ends the connection where it does not know the type
+		if t.DeclareErr, err = inspectDeclare(ctx, l, t); err != nil {
+			return Topology{}, err
+		}
+	}
 	return t, nil
+}
+
+// inspectDeclare returns why the exchange cannot be declared. One that is
+// missing must not be: then it asks for its type alone.
+func inspectDeclare(ctx context.Context, l *link, t Topology) (refusal, err error) {
+	if !t.Found {
+		return checkType(l, t.Exchange), nil
+	}
+	err = declareExchange(ctx, l, t.Exchange)
+	if errors.Is(err, ErrExchange) || errors.Is(err, ErrAuth) {
+		return err, nil
+	}
+	return nil, err
 }
 
 func inspectQueue(ctx context.Context, l *link, name string) (Queue, error) {
@@ -85,10 +111,17 @@ func inspectQueue(ctx context.Context, l *link, name string) (Queue, error) {
 		q.Messages, q.Consumers = found.Messages, found.Consumers
 		return err
 	})
-	if err != nil && code != amqp.NotFound {
+	switch code {
+	case 0, amqp.NotFound, amqp.ResourceLocked: // the last: of another connection
+	default:
 		return q, l.explain(ctx, fmt.Sprintf("look at queue %q", name), err)
 	}
-	q.Found = err == nil
+	if q.Found = code != amqp.NotFound; q.Found { // the broker compares it only with what is to be declared
+		q.Err = declareQueue(ctx, l, name)
+	}
+	if q.Err != nil && !errors.Is(q.Err, ErrQueue) && !errors.Is(q.Err, ErrAuth) {
+		return q, q.Err
+	}
 	return q, nil
 }
 
@@ -104,7 +137,10 @@ func topology(ctx context.Context, l *link, exchange string, partitions int) err
 		return err
 	}
 	for i := range partitions {
-		if err := declareQueue(ctx, l, exchange, queueName(exchange, i)); err != nil {
+		if err := declareQueue(ctx, l, queueName(exchange, i)); err != nil {
+			return err
+		}
+		if err := bindQueue(ctx, l, exchange, queueName(exchange, i)); err != nil {
 			return err
 		}
 	}
@@ -140,17 +176,38 @@ func declareExchange(ctx context.Context, l *link, exchange string) error {
 	switch code {
 	case 0:
 		return nil
+	case amqp.CommandInvalid:
+		return typeUnknown(l, err)
 	case amqp.PreconditionFailed:
+		if err := checkType(l, exchange); err != nil {
+			return err
+		}
 		return fmt.Errorf("%w: exchange %q at %s is not a durable %s exchange without arguments: %w; next: choose another name with --exchange, or, when nothing uses it: rabbitmqadmin%s delete exchange --name %s",
 			ErrExchange, exchange, l.endpoint, exchangeType, err, vhostFlag(l.endpoint), exchange)
-	case amqp.CommandInvalid:
-		return fmt.Errorf("%w: the broker at %s does not know the exchange type %s: %w; next, on each node of the broker: rabbitmq-plugins enable rabbitmq_consistent_hash_exchange",
-			ErrExchange, l.endpoint, exchangeType, err)
 	}
 	return l.explain(ctx, fmt.Sprintf("declare exchange %q", exchange), err)
 }
 
-func declareQueue(ctx context.Context, l *link, exchange, queue string) error {
+// checkType returns an error where the broker does not know the exchange's
+// type, and declares nothing: it looks at the type first, and then refuses the
+// name, whose beginning is reserved, by another code. RabbitMQ 4 has for an
+// unknown type the code of another type, and 3 ends the connection.
+func checkType(l *link, exchange string) error {
+	code, err := l.try(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare("amq."+exchange, exchangeType, true, false, false, false, nil)
+	})
+	if code == amqp.PreconditionFailed || code == amqp.CommandInvalid {
+		return typeUnknown(l, err)
+	}
+	return nil
+}
+
+func typeUnknown(l *link, reply error) error {
+	return fmt.Errorf("%w: the broker at %s does not know the exchange type %s: %w; next, on each node of the broker: rabbitmq-plugins enable rabbitmq_consistent_hash_exchange",
+		ErrExchange, l.endpoint, exchangeType, reply)
+}
+
+func declareQueue(ctx context.Context, l *link, queue string) error {
 	code, err := l.try(func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{
 			amqp.QueueTypeArg:            amqp.QueueTypeQuorum,
@@ -160,12 +217,15 @@ func declareQueue(ctx context.Context, l *link, exchange, queue string) error {
 	})
 	switch code {
 	case 0:
+		return nil
 	case amqp.PreconditionFailed, amqp.ResourceLocked:
 		return fmt.Errorf("%w: queue %q at %s is not a durable quorum queue with a single active consumer: %w; next, when it is empty: rabbitmqadmin%s delete queue --name %s, or declare the topology yourself and run with --partitions 0",
 			ErrQueue, queue, l.endpoint, err, vhostFlag(l.endpoint), queue)
-	default:
-		return l.explain(ctx, fmt.Sprintf("declare queue %q", queue), err)
 	}
+	return l.explain(ctx, fmt.Sprintf("declare queue %q", queue), err)
+}
+
+func bindQueue(ctx context.Context, l *link, exchange, queue string) error {
 	// The routing key of a binding to this type of exchange is its weight.
 	if _, err := l.try(func(ch *amqp.Channel) error { return ch.QueueBind(queue, "1", exchange, false, nil) }); err != nil {
 		return l.explain(ctx, fmt.Sprintf("bind queue %q to exchange %q", queue, exchange), err)

@@ -31,6 +31,7 @@ func Check(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
 		defer server.Close()
 	}
 	list = append(list, checkCheckpoint(ctx, cfg, server, table)...)
+	list = append(list, checkParked(cfg))
 	list = append(list, checkBroker(ctx, cfg)...)
 	if err := printRequirements(list, asJSON, out); err != nil {
 		return err
@@ -53,7 +54,7 @@ func checkSource(ctx context.Context, cfg Config) ([]binlog.Requirement, *binlog
 	if err != nil {
 		return []binlog.Requirement{failed("mysql", "a server that answers and lets the relay in", err)}, nil, nil
 	}
-	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", "MySQL "+server.Version+" at "+server.Address())}
+	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", server.Flavor.Product()+" "+server.Version+" at "+server.Address())}
 	table, found, err := server.Check(ctx)
 	list = append(list, found...)
 	if err != nil {
@@ -72,17 +73,25 @@ func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server, tab
 		return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+": none yet; --start "+string(cfg.Start)+" makes the first")}
 	}
 	if table != nil {
-		if err = sameTable(cfg.Checkpoint, state, table.String()); err == nil {
-			var position *binlog.GTIDSet
-			if position, err = binlog.ParseGTIDSet(state.GTIDSet); err == nil {
-				err = server.CheckPosition(ctx, position)
-			}
-		}
+		err = fits(ctx, cfg.Checkpoint, state, server, table)
 	}
 	if err != nil {
 		return []binlog.Requirement{failed("checkpoint", need, err)}
 	}
 	return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+" at "+state.GTIDSet)}
+}
+
+func checkParked(cfg Config) binlog.Requirement {
+	const name, need = "parked", "nothing parked, or --on-bad-event park"
+	path, err := checkpoint.Path(cfg.Checkpoint)
+	if err == nil {
+		state, readErr := checkpoint.Read(path) // what is wrong with it has its own line
+		err = mayRun(path, state, !errors.Is(readErr, fs.ErrNotExist), cfg.OnBadEvent)
+	}
+	if err != nil {
+		return failed(name, need, err)
+	}
+	return met(name, need, "--on-bad-event "+string(cfg.OnBadEvent))
 }
 
 // probe reads the checkpoint and looks whether one can be written there. It
@@ -111,12 +120,15 @@ func checkBroker(ctx context.Context, cfg Config) []binlog.Requirement {
 
 func topologyRequirements(cfg Config, topology exchange.Topology) []binlog.Requirement {
 	r := met("exchange", "x-consistent-hash exchange "+cfg.Broker.Exchange, cfg.Broker.Exchange)
-	switch err := topology.ExchangeErr; {
-	case err == nil:
-	case !topology.Found && cfg.Broker.Partitions > 0:
-		r.Found = "not there yet: relay run declares it"
-	default:
+	err := topology.ExchangeErr
+	if cfg.Broker.Partitions > 0 {
+		err = topology.DeclareErr
+	}
+	switch {
+	case err != nil:
 		r = failed(r.Name, r.Need, err)
+	case !topology.Found:
+		r.Found = "not there yet: relay run declares it"
 	}
 	list := []binlog.Requirement{r}
 	for _, q := range topology.Queues {
@@ -124,7 +136,11 @@ func topologyRequirements(cfg Config, topology exchange.Topology) []binlog.Requi
 		if q.Found {
 			found = fmt.Sprintf("%d messages, %d consumers", q.Messages, q.Consumers)
 		}
-		list = append(list, met("queue "+q.Name, "declared by --partitions", found))
+		r := met("queue "+q.Name, "a durable quorum queue with a single active consumer", found)
+		if q.Err != nil {
+			r = failed(r.Name, r.Need, q.Err)
+		}
+		list = append(list, r)
 	}
 	return list
 }

@@ -19,7 +19,13 @@ func columnsOf(columns []schema.Column) (list []checkpoint.Column) {
 func definition(state checkpoint.State, cfg binlog.Config, now *schema.Table) *schema.Table {
 	var columns []schema.Column
 	for _, c := range state.Columns {
-		columns = append(columns, schema.NewColumn(c.Name, schema.Column{Type: c.Type}.DataType(), c.Type, c.Octets, c.Charset))
+		column := schema.NewColumn(c.Name, schema.Column{Type: c.Type}.DataType(), c.Type, c.Octets, c.Charset)
+		for _, present := range now.Columns { // only the server tells of MariaDB's JSON
+			if present.Name == column.Name && column.Same(present) {
+				column.Checked = present.Checked
+			}
+		}
+		columns = append(columns, column)
 	}
 	table, err := schema.NewTable(now.Database, now.Name, columns, cfg.Options)
 	if err != nil {

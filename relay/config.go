@@ -34,6 +34,10 @@ type Config struct {
 	Broker     exchange.Config
 	Checkpoint string // path of the file
 
+	// Files with the passwords, which are read for each session and win over
+	// those of Source and Broker. Default to none.
+	SourcePasswordFile, BrokerPasswordFile string
+
 	Start        Start         // Defaults to Backfill.
 	Window       int           // events in flight at most. Defaults to 4096.
 	Order        Order         // Defaults to Strict.
@@ -63,4 +67,7 @@ func (c *Config) setDefaults() {
 	}
 	c.Broker.Window = c.Window
 	c.Broker.Logger = c.Logger
+	if c.Broker.Limit == nil {
+		c.Broker.Limit = new(exchange.Limit)
+	}
 }

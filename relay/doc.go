@@ -1,5 +1,6 @@
-// Package relay is the loop that carries an outbox from MySQL to RabbitMQ,
-// and every question that needs both sides: check, status, resume, replay.
+// Package relay is the loop that carries an outbox from MySQL or MariaDB to RabbitMQ,
+// and every question that needs both sides: check, status, resume,
+// replay.
 //
 // Invariant: the checkpoint on disk never covers a transaction with an event
 // that the broker has not confirmed and routed.
@@ -27,6 +28,12 @@
 // The checkpoint keeps the table's columns as they are at its position
 // (columns.go), by which a log that does not name them is read from there on.
 //
+// Bad events are parked in a file beside the checkpoint (parked.go, lot.go), whose
+// lines have chained checksums. It is synced before the checkpoint that has the
+// last one is saved, so that checksum must be found in it. Replay of parked events
+// (replay.go) notes in the file what is gone, and in the end writes it anew, with
+// the checksum that the checkpoint then still has in the first line.
+//
 // Any error ends the session. Run is the only retry: it waits, and begins
 // again from the file, never from memory.
 //
@@ -35,7 +42,8 @@
 //	the broker returns or nacks an event     the session goes on and sends it again, with longer and longer waits
 //	a link breaks, a server is away          the session ends, another begins (exit 75 after --give-up-after)
 //	an event cannot be relayed               Run ends, exit 65; or it is parked, and its aggregate with it
-//	settings, grants, topology, checkpoint   Run ends, exit 78
+//	settings, grants, topology, checkpoint,  Run ends, exit 78
+//	parked file
 //	the checkpoint cannot be saved           the session ends
 //	SIGTERM                                  reading stops, what is in flight is settled and saved, exit 0
 //	SIGKILL                                  the next start sends again what was not yet saved as settled

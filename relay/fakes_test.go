@@ -80,6 +80,16 @@ func (f *fakeBroker) decide(err error) {
 	f.flying = f.flying[1:]
 }
 
+// refuseAll nacks what is in flight.
+func (f *fakeBroker) refuseAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, ev := range f.flying {
+		f.receipts <- exchange.Receipt{Event: ev, Err: exchange.ErrNacked}
+	}
+	f.flying = nil
+}
+
 // confirmAll confirms what is in flight, and from now on everything at once.
 func (f *fakeBroker) confirmAll() {
 	f.mu.Lock()
@@ -221,6 +231,13 @@ func (tr *trial) wantSaved(want progress) {
 	if got := progressOf(state); got != want {
 		tr.t.Errorf("saved is %+v, want %+v", got, want)
 	}
+}
+
+// following is what the session last showed.
+func (tr *trial) following() bool {
+	tr.board.mu.Lock()
+	defer tr.board.mu.Unlock()
+	return tr.board.now.following
 }
 
 // metrics gathers the figures by name, labels left out; of a histogram, its

@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,10 +19,11 @@ const gapMargin = time.Hour
 // rows of the table that stand in for it.
 type gap struct {
 	missing  *binlog.GTIDSet
-	from, to time.Time // of the rows; a zero from: of the beginning
-	rows     int64     // that are not stamped published, at most
-	before   int64     // of those, created before the last relayed commit; below 0: unknown
-	timed    bool      // the table tells when a row was created
+	from, to time.Time            // of the rows; a zero from: of the beginning
+	rest     *checkpoint.Backfill // of an earlier backfill, which comes on top; nil: none
+	rows     int64                // that are not stamped published, at most
+	before   int64                // of those, created before the last relayed commit; below 0: unknown
+	timed    bool                 // the table tells when a row was created
 }
 
 // fill moves behind the gap, with a backfill of the rows of its time. It loses
@@ -47,11 +50,17 @@ func (m *move) fill(ctx context.Context) error {
 	if g.missing.IsEmpty() {
 		return fmt.Errorf("%w: the server has purged nothing that was not relayed, so there is no gap to fill; to go on from the checkpoint: relay run", ErrUnfit)
 	}
-	set, err := union(position, purged)
-	if err != nil {
-		return err
+	set := position.Union(purged)
+	err = m.server.CheckPosition(ctx, set)
+	if errors.Is(err, binlog.ErrDiverged) { // a failover lost some: behind the gap, without them
+		executed, execErr := m.server.Executed(ctx)
+		if execErr != nil {
+			return execErr
+		}
+		set = set.Common(executed)
+		err = m.server.CheckPosition(ctx, set)
 	}
-	if err := m.server.CheckPosition(ctx, set); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := m.compare(ctx, set); err != nil {
@@ -66,6 +75,9 @@ func (m *move) fill(ctx context.Context) error {
 	if m.next.Backfill, err = m.backfill(ctx, g, oldest); err != nil {
 		return err
 	}
+	if oldest.After(m.next.CommittedAt) { // all that is purged was committed before, and the next gap begins here
+		m.next.CommittedAt, m.next.LastGTID = oldest, ""
+	}
 	m.gap = g
 	return nil
 }
@@ -74,7 +86,7 @@ func (m *move) fill(ctx context.Context) error {
 // oldest is the commit time of the first transaction in the log.
 func (m *move) backfill(ctx context.Context, g *gap, oldest time.Time) (*checkpoint.Backfill, error) {
 	began, unfinished := m.old.CommittedAt, m.old.Backfill
-	if unfinished != nil {
+	if g.rest = unfinished; unfinished != nil {
 		began = unfinished.SnapshotAt
 	}
 	if !began.IsZero() {
@@ -142,9 +154,12 @@ func (g *gap) print(line func(name, format string, args ...any)) {
 	if !g.from.IsZero() {
 		from = g.from.Format(time.RFC3339)
 	}
-	if g.timed {
+	switch {
+	case g.timed && g.rest != nil:
+		line("backfill", "%d rows at most: the rest of the backfill that was under way, from %s on, and those created from %s to %s, with what is between; those that are still in the table and not stamped published", g.rows, cmp.Or(g.rest.After, "the beginning of the table"), from, to)
+	case g.timed:
 		line("backfill", "%d rows at most, created from %s to %s: those that are still in the table and not stamped published", g.rows, from, to)
-	} else {
+	default:
 		line("backfill", "%d rows at most: all that are still in the table and not stamped published, since it does not tell when a row was created", g.rows)
 	}
 	if g.before >= 0 {

@@ -32,6 +32,7 @@ type replayer struct {
 	log     zerolog.Logger
 	archive *binlog.Archive
 	only    *binlog.GTIDSet
+	secret  secret // of the broker
 }
 
 // ReplayHistory replays the outbox inserts that stand in log files: for
@@ -81,7 +82,7 @@ func openHistory(ctx context.Context, cfg Config, order HistoryOrder) (*replayer
 	if err != nil {
 		return nil, err
 	}
-	r := &replayer{cfg: cfg, log: cfg.Logger, archive: archive, only: archive.Set}
+	r := &replayer{cfg: cfg, log: cfg.Logger, archive: archive, only: archive.Set, secret: secret{path: cfg.BrokerPasswordFile}}
 	if order.Only != nil {
 		r.only = order.Only
 		if lacks := order.Only.Minus(archive.Set); !lacks.IsEmpty() {
@@ -216,7 +217,7 @@ func (r *replayer) publish(ctx context.Context) error {
 			return nil
 		case err == nil, ctx.Err() != nil && lasting(err) == 0:
 			return r.left(state, stopped(err))
-		case lasting(err) != 0:
+		case lasting(err) != 0 && !(errors.Is(err, exchange.ErrAuth) && r.secret.refused()):
 			return r.left(state, err)
 		}
 		if since.IsZero() || state.GTIDSet != before.GTIDSet || state.Sequence != before.Sequence {
@@ -253,13 +254,13 @@ func (r *replayer) left(state checkpoint.State, err error) error {
 	rest := r.only.Minus(settled)
 	var bad *schema.BadEventError
 	if !errors.As(err, &bad) || bad.GTID == "" {
-		return fmt.Errorf("%w; not all is replayed; to go on with the rest: --gtid '%s'", err, rest)
+		return fmt.Errorf("%w; not all is replayed; to go on with the rest: type the same again with --gtid '%s'", err, rest)
 	}
 	own, parseErr := binlog.ParseGTIDSet(bad.GTID)
 	if parseErr != nil {
 		return errors.Join(err, parseErr)
 	}
-	return fmt.Errorf("%w; to go on without its transaction: --gtid '%s'", err, rest.Minus(own))
+	return fmt.Errorf("%w; to go on without its transaction: type the same again with --gtid '%s'", err, rest.Minus(own))
 }
 
 // session replays what state does not cover, and moves state over what is
@@ -269,11 +270,17 @@ func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done b
 	if err != nil {
 		return false, err
 	}
-	broker, err := exchange.Dial(ctx, r.cfg.Broker)
+	to := r.cfg.Broker
+	to.Replayed = true
+	if err := r.secret.next(&to.Password); err != nil {
+		return false, err
+	}
+	broker, err := exchange.Dial(ctx, to)
 	if err != nil {
 		return false, err
 	}
 	defer broker.Close()
+	r.secret.accepted()
 	settled := ledger.position.Clone()
 	p := r.archive.Play(ctx, func(g binlog.GTID) bool { return r.only.Has(g) && !settled.Has(g) })
 	defer p.Close()
@@ -288,12 +295,4 @@ func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done b
 		r.end(p)
 	}
 	return err == nil && s.ended, err
-}
-
-// asReplayed makes of an event out of a log file what is sent: its number in
-// the relay's sequence is not known, and a new one would make it look newer
-// than what came after it.
-func asReplayed(e *schema.Event) {
-	e.Sequence = 0
-	markReplayed(e)
 }

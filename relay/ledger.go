@@ -85,6 +85,13 @@ func (l *ledger) settle(it *item) {
 	l.advance()
 }
 
+// park notes what the parked file holds; nil: nothing.
+func (l *ledger) park(mark *checkpoint.Parked) {
+	if old := l.state.Parked; old != mark && (old == nil || mark == nil || *old != *mark) {
+		l.state.Parked, l.dirty = mark, true
+	}
+}
+
 // held is how much is admitted and not yet covered by the state: events and
 // ends of transactions.
 func (l *ledger) held() int { return len(l.queue) }

@@ -1,104 +1,46 @@
 package relay
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
-)
 
-// parkedSuffix makes the parked file's path of the checkpoint's.
-const parkedSuffix = ".parked"
+	"github.com/outboxrelay/relay/checkpoint"
+)
 
 // lot is where bad events are put aside, with the later ones of their
 // aggregates: a file of JSON lines beside the checkpoint. A line is synced
 // before the position moves over its event. It is used by one goroutine, for
 // one session: after an error it is opened again, from what is durable.
 type lot struct {
-	path string
-	file *os.File
-	ids  map[string]bool   // of all that is parked
-	held map[string]string // by aggregate: the id of the bad event that holds it
+	*parkedEnd
+	waiting map[identity]bool
+	held    map[string]string // by aggregate: the id of the event that holds it
 }
 
-// readParked reads a parked file; none is an empty one. whole is the length of
-// what was read: a last line without its end was not synced, and its event is
-// not passed by the position.
-func readParked(path string) (list []Line, whole int64, err error) {
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("%w: parked events: %w; make it readable for the user that runs the relay", ErrUnfit, err)
-	}
-	for n := 1; ; n++ {
-		line, rest, found := bytes.Cut(content[whole:], []byte("\n"))
-		if !found {
-			return list, whole, nil
-		}
-		p, err := readLine(line)
-		if err != nil {
-			return nil, 0, fmt.Errorf("%w: parked events: %s: line %d is not one that the relay wrote: %w; mend the line or move the file away", ErrUnfit, path, n, err)
-		}
-		list = append(list, p)
-		whole = int64(len(content) - len(rest))
-	}
-}
-
-// openLot opens the parked file beside a checkpoint.
-func openLot(checkpoint string) (*lot, error) {
-	l := &lot{path: checkpoint + parkedSuffix, ids: map[string]bool{}, held: map[string]string{}}
-	list, whole, err := readParked(l.path)
+// openLot opens the parked file beside a checkpoint, whose state it must fit.
+func openLot(path string, state checkpoint.State) (*lot, error) {
+	p, err := parkedBeside(path, state, true)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range list {
-		l.note(p)
+	l := &lot{waiting: map[identity]bool{}, held: map[string]string{}}
+	for _, e := range p.events {
+		l.waiting[identity{e.ID, e.Sequence}] = true
+		l.hold(e.AggregateID, e.ID, e.Broken)
 	}
-	if l.file, err = os.OpenFile(l.path, os.O_RDWR|os.O_CREATE, 0o640); err != nil {
-		return nil, fmt.Errorf("%w: parked events: %w", ErrUnfit, err)
-	}
-	err = errors.Join(l.file.Truncate(whole), syncDirectory(l.path))
-	if _, seekErr := l.file.Seek(whole, io.SeekStart); err == nil {
-		err = seekErr
-	}
-	if err != nil {
-		l.close()
-		return nil, fmt.Errorf("%w: parked events: %w", ErrUnfit, err)
-	}
-	return l, nil
+	l.parkedEnd, err = p.open()
+	return l, err
 }
 
-func syncDirectory(path string) error {
-	directory, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
+// mark is what the checkpoint must say of the file.
+func (l *lot) mark() *checkpoint.Parked {
+	if len(l.waiting) == 0 {
+		return nil
 	}
-	defer directory.Close()
-	return directory.Sync()
+	return &checkpoint.Parked{Events: int64(len(l.waiting)), Sum: l.sum}
 }
 
-func (l *lot) close() {
-	if l != nil {
-		l.file.Close()
-	}
-}
-
-func (l *lot) note(p Line) {
-	l.ids[p.ID] = true
-	if p.Behind == "" {
-		l.hold(p.AggregateID, p.ID, p.Broken)
-	}
-}
-
-// hold makes later events of the aggregate wait for the bad one. Of a row
-// whose aggregate could not be read it is not known which those are.
+// hold makes later events of the aggregate wait for the one that is parked. Of
+// a row whose aggregate could not be read it is not known which those are.
 func (l *lot) hold(aggregate, id string, broken bool) {
 	if broken && aggregate == "" {
 		return
@@ -122,26 +64,24 @@ func (l *lot) takes(it *item) bool {
 	return held
 }
 
-// add writes items and returns when they are durable. One that is there
-// already, from before a crash, is not written again.
-func (l *lot) add(items []*item) error {
-	buffer := bufio.NewWriter(l.file)
+// add writes items and returns, when they are durable, those that are new: one
+// that waits there already, from before a crash, is not written again.
+func (l *lot) add(items []*item) (fresh []*item, err error) {
 	for _, it := range items {
-		if l.ids[it.event.ID] {
+		who := identityOf(&it.event)
+		if l.waiting[who] {
 			continue
 		}
-		l.ids[it.event.ID] = true
+		l.waiting[who] = true
 		line := newLine(&it.event)
 		line.ParkedAt = time.Now().UTC()
 		if it.event.Bad == nil {
 			line.Behind = l.held[it.event.AggregateID]
 		}
-		if err := line.writeTo(buffer); err != nil {
-			return fmt.Errorf("relay: parked events: %w", err)
+		if err := l.line(&line); err != nil {
+			return nil, err
 		}
+		fresh = append(fresh, it)
 	}
-	if err := errors.Join(buffer.Flush(), l.file.Sync()); err != nil {
-		return fmt.Errorf("relay: parked events: %s: %w", l.path, err)
-	}
-	return nil
+	return fresh, l.sync()
 }

@@ -2,12 +2,13 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
+	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/schema"
 )
 
@@ -24,6 +25,8 @@ type move struct {
 
 	set            *binlog.GTIDSet // next's
 	again, skipped *binlog.GTIDSet // transactions to be sent again, and not to be sent
+	lost           *binlog.GTIDSet // that were relayed, and that the server does not have
+	executed       *binlog.GTIDSet // that it has
 
 	place string // in the log, of a time
 	kept  string // path of the copy that is put back
@@ -31,30 +34,104 @@ type move struct {
 	gap   *gap   // of Gap
 }
 
-func newMove(server *binlog.Server, table *schema.Table, file *checkpoint.File, order Override) (*move, error) {
+// newMove finds the order's place.
+func newMove(ctx context.Context, server *binlog.Server, table *schema.Table, file *checkpoint.File, order Override, find func(context.Context, *move) error) (*move, error) {
 	m := &move{server: server, table: table, file: file, order: order}
 	if m.old, m.known = file.State(); m.known {
-		return m, sameTable(file.Path(), m.old, table.String())
+		if err := sameOutbox(file.Path(), m.old, server.Flavor, table.String()); err != nil {
+			return nil, err
+		}
 	}
-	return m, nil
+	return m, find(ctx, m)
+}
+
+// try begins a session at the new checkpoint and ends it at once, for what it
+// refuses. A broker that is away for now is not waited for.
+func (m *move) try(ctx context.Context, cfg Config) error {
+	if m.then == nil {
+		if err := fits(ctx, m.file.Path(), m.next, m.server, m.table); err != nil {
+			return err
+		}
+		state := m.next
+		if b := state.Backfill; b != nil { // without its rows
+			state.Backfill = &checkpoint.Backfill{After: b.Until, Until: b.Until, SnapshotAt: b.SnapshotAt}
+		}
+		source, err := openOutbox(ctx, m.server, m.table, definition(state, cfg.Source, m.table), state, nil)
+		if err != nil {
+			return err
+		}
+		source.Close()
+	}
+	broker, err := exchange.Dial(ctx, cfg.Broker)
+	if err == nil {
+		broker.Close()
+	}
+	if lasting(err) == 0 {
+		return ctx.Err()
+	}
+	return err
 }
 
 // to moves to a set, from which the server must be able to go on.
 func (m *move) to(ctx context.Context, set *binlog.GTIDSet) error {
-	if err := m.server.CheckPosition(ctx, set); err != nil {
+	err := m.server.CheckPosition(ctx, set)
+	switch {
+	case errors.Is(err, binlog.ErrPurged):
+		return m.tooEarly(ctx, set)
+	case errors.Is(err, binlog.ErrDiverged):
+		return m.foreign(ctx, set, err)
+	case err != nil:
 		return err
 	}
 	if err := m.compare(ctx, set); err != nil {
 		return err
 	}
 	m.next = checkpoint.State{
-		Flavor: "mysql", GTIDSet: set.String(), ServerUUID: m.server.UUID, Table: m.table.String(),
+		Flavor: string(m.server.Flavor), GTIDSet: set.String(), ServerUUID: m.server.UUID, Table: m.table.String(),
 		Sequence: m.old.Sequence, Partial: m.partial(),
 	}
-	if m.again.IsEmpty() { // else it is later than the place
+	if m.again.IsEmpty() && m.lost.IsEmpty() { // else it is later than the place
 		m.next.CommittedAt = m.old.CommittedAt
 	}
 	return nil
+}
+
+// tooEarly is why a set is refused from which the server's log does not go on.
+func (m *move) tooEarly(ctx context.Context, set *binlog.GTIDSet) error {
+	purged, err := m.server.Purged(ctx)
+	if err != nil {
+		return err
+	}
+	executed, err := m.server.Executed(ctx)
+	if err != nil {
+		return err
+	}
+	position, err := binlog.ParseGTIDSet(m.old.GTIDSet)
+	if err != nil {
+		return err
+	}
+	earliest := set.Common(executed).Union(purged)
+	missing, rows := purged.Minus(set), fmt.Sprintf("to send all rows that the table still has and that are not stamped published: move %s away, then type: relay run --start backfill", m.file.Path())
+	if gap := purged.Minus(position); m.known && !gap.IsEmpty() {
+		rows = fmt.Sprintf("to send what the table still has of the %d that were not relayed: relay resume --gap backfill", gap.Count())
+	}
+	return fmt.Errorf("%w: behind '%s' the server's log lacks %d transactions: %s; to send all that it has: relay resume --from-gtid '%s'; %s",
+		binlog.ErrPurged, set, missing.Count(), missing, earliest, rows)
+}
+
+// foreign is why a set is refused that the server has not executed, which the
+// server's check found for some reason.
+func (m *move) foreign(ctx context.Context, set *binlog.GTIDSet, reason error) error {
+	executed, err := m.server.Executed(ctx)
+	if err != nil {
+		return err
+	}
+	ahead := set.Minus(executed)
+	if flavor := set.Flavor(); flavor != m.server.Flavor || ahead.IsEmpty() {
+		return reason
+	}
+	return fmt.Errorf("%w: %d transactions of '%s' were never executed by the server at %s: %s; without them: relay resume --from-gtid '%s'",
+		binlog.ErrDiverged, ahead.Count(), set, m.server.Address(), ahead, set.Common(executed))
 }
 
 // back moves to the newest copy of a checkpoint that a resume has kept. The
@@ -65,7 +142,7 @@ func (m *move) back(ctx context.Context) error {
 	if m.kept == "" {
 		return fmt.Errorf("%w: beside %s there is no copy of an earlier checkpoint that can be read, so there is nothing to undo; to see where it stands: relay status", ErrUnfit, m.file.Path())
 	}
-	if err := sameTable(m.kept, m.next, m.table.String()); err != nil {
+	if err := sameOutbox(m.kept, m.next, m.server.Flavor, m.table.String()); err != nil {
 		return err
 	}
 	set, err := binlog.ParseGTIDSet(m.next.GTIDSet)
@@ -84,11 +161,13 @@ func (m *move) compare(ctx context.Context, set *binlog.GTIDSet) error {
 	if err != nil {
 		return err
 	}
-	if m.again, err = m.server.Subtract(ctx, position, set); err != nil {
+	if m.executed, err = m.server.Executed(ctx); err != nil {
 		return err
 	}
-	m.skipped, err = m.server.Subtract(ctx, set, position)
-	return err
+	m.again, m.skipped = position.Minus(set), set.Minus(position)
+	m.lost = m.again.Minus(m.executed)
+	m.again = m.again.Minus(m.lost)
+	return nil
 }
 
 func (m *move) print(out io.Writer) {
@@ -114,6 +193,9 @@ func (m *move) print(out io.Writer) {
 		line("place", "%s, before the first transaction that was committed at %s or later", m.place, m.order.Value)
 	}
 	line("resume from", "%s", m.set)
+	if !m.lost.IsEmpty() {
+		line("lost", "%d transactions that were relayed and that this server has not executed%s; their events stand", m.lost.Count(), listed(m.lost))
+	}
 	switch {
 	case m.gap != nil:
 		m.gap.print(line)
@@ -147,6 +229,8 @@ func (m *move) refusal() error {
 	const way = "; if that is meant, type it again with --yes; to see only what it does: --dry-run"
 	name := m.order.String()
 	switch {
+	case m.gap != nil && !m.lost.IsEmpty():
+		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) has not executed%s; it is another server, or a failover lost them%s", ErrUnfit, m.lost.Count(), m.server.UUID, listed(m.lost), way)
 	case m.gap != nil:
 		return nil
 	case !m.known:
@@ -165,15 +249,10 @@ func (m *move) partial() *checkpoint.Partial {
 		return nil
 	}
 	within, err := binlog.ParseGTIDSet(m.old.Partial.GTID)
-	if err != nil || m.set.Contains(within) {
+	if err != nil || m.set.Contains(within) || !m.executed.Contains(within) {
 		return nil
 	}
 	return m.old.Partial
-}
-
-// union is both sets in one.
-func union(a, b *binlog.GTIDSet) (*binlog.GTIDSet, error) {
-	return binlog.ParseGTIDSet(strings.Trim(a.String()+","+b.String(), ","))
 }
 
 func listed(set *binlog.GTIDSet) string {

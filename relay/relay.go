@@ -8,7 +8,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -37,10 +36,13 @@ type Relay struct {
 	log   zerolog.Logger
 	file  *checkpoint.File
 	board *board
-	// condemned are events by id that the broker closed the channel on: they
-	// are parked when they come again.
-	condemned map[string]*schema.BadEventError
-	followed  time.Time // when the session had connected both sides; zero: not yet
+	// condemned are events that the broker closed the channel on: they are
+	// parked when they come again.
+	condemned map[identity]*schema.BadEventError
+
+	sourceSecret, brokerSecret secret
+
+	followed time.Time // when the session had connected both sides; zero: not yet
 }
 
 // Run relays until ctx ends, then settles what is in flight, saves the
@@ -58,41 +60,51 @@ func Run(ctx context.Context, cfg Config) error {
 		return unfit(err)
 	}
 	defer file.Close()
-	cfg.Source.Spool = filepath.Dir(file.Path())
-	return run(ctx, cfg, file)
+	state, exists := file.State()
+	if err := mayRun(file.Path(), state, exists, cfg.OnBadEvent); err != nil {
+		return err
+	}
+	r, stop, err := newRelay(cfg, file)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return r.retry(ctx)
 }
 
-// run is Run with the checkpoint open.
-func run(ctx context.Context, cfg Config, file *checkpoint.File) error {
-	r := &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[string]*schema.BadEventError{}}
+// newRelay serves the metrics of a relay on an open checkpoint. The caller calls
+// stop.
+func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err error) {
+	cfg.Source.Spool = filepath.Dir(file.Path())
+	r = &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{}}
+	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
 	r.board = newBoard(func() time.Time {
 		state, _ := file.State()
 		return state.SavedAt
 	})
+	stop = func() {}
 	if cfg.Listen != "" {
-		stop, err := r.board.serve(cfg.Listen)
-		if err != nil {
-			return err
-		}
-		defer stop()
+		stop, err = r.board.serve(cfg.Listen)
 	}
-	if err := r.nothingParked(); err != nil {
-		return err
-	}
-	return r.retry(ctx)
+	return r, stop, err
 }
 
-// nothingParked refuses to let bad events stop the relay where some are parked:
-// later ones of their aggregates would pass them.
-func (r *Relay) nothingParked() error {
-	if r.cfg.OnBadEvent == ParkBad {
-		return nil
+// mayRun refuses a parked file that is not what the checkpoint says, and to let
+// bad events stop the relay where some are parked.
+func mayRun(path string, state checkpoint.State, exists bool, policy OnBadEvent) error {
+	p, err := parkedBeside(path, state, exists)
+	if err == nil {
+		err = p.allow(policy)
 	}
-	path := r.file.Path() + parkedSuffix
-	list, _, err := readParked(path)
-	if err == nil && len(list) > 0 {
+	return err
+}
+
+// allow refuses to let bad events stop the relay where some are parked: later
+// ones of their aggregates would pass them.
+func (p *parked) allow(policy OnBadEvent) (err error) {
+	if len(p.events) > 0 && policy != ParkBad {
 		err = fmt.Errorf("%w: %d events are parked in %s, and their aggregates wait for them; send them or let them go: relay replay --parked; or go on parking: --on-bad-event park",
-			ErrUnfit, len(list), path)
+			ErrUnfit, len(p.events), p.path)
 	}
 	return err
 }
@@ -115,7 +127,7 @@ func (r *Relay) retry(ctx context.Context) error {
 		if r.condemn(err) {
 			continue
 		}
-		if lasting(err) != 0 {
+		if lasting(err) != 0 && !r.anotherPassword(err) {
 			return r.wayOut(err)
 		}
 		after, _ := r.file.State()
@@ -128,7 +140,7 @@ func (r *Relay) retry(ctx context.Context) error {
 			waits.Reset()
 		}
 		if left = limit - time.Since(since); left <= 0 {
-			return fmt.Errorf("%w after %s: %w", ErrUnavailable, limit, err)
+			return fmt.Errorf("%w after %s: %w; to go on from the checkpoint when the server answers: relay run", ErrUnavailable, limit, err)
 		}
 		wait := min(waits.NextBackOff(), left)
 		r.board.failed(err)
@@ -149,10 +161,14 @@ func (r *Relay) retry(ctx context.Context) error {
 // comes again.
 func (r *Relay) condemn(err error) bool {
 	var bad *schema.BadEventError
-	if r.cfg.OnBadEvent != ParkBad || !errors.As(err, &bad) || bad.ID == "" || r.condemned[bad.ID] != nil {
+	if r.cfg.OnBadEvent != ParkBad || !errors.As(err, &bad) || bad.Sequence == 0 {
 		return false
 	}
-	r.condemned[bad.ID] = bad
+	who := identity{bad.ID, bad.Sequence}
+	if r.condemned[who] != nil {
+		return false
+	}
+	r.condemned[who] = bad
 	return r.file.Reload() == nil
 }
 
@@ -167,7 +183,12 @@ func (r *Relay) wayOut(err error) error {
 	case bad.GTID == "":
 		return fmt.Errorf("%w; mend the row or stamp it published, then start again", err)
 	}
-	return fmt.Errorf("%w; to go on behind its transaction, when its rows are dealt with: relay resume --from-gtid '%s' --yes", err, strings.Trim(state.GTIDSet+","+bad.GTID, ","))
+	behind, failure := binlog.ParseGTIDSet(state.GTIDSet)
+	one, other := binlog.ParseGTIDSet(bad.GTID)
+	if failure != nil || other != nil {
+		return err
+	}
+	return fmt.Errorf("%w; to go on behind its transaction, when its rows are dealt with: relay resume --from-gtid '%s' --yes", err, behind.Union(one))
 }
 
 // session connects both sides, within the limit, and relays once.
@@ -180,12 +201,16 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		}
 		cancel(nil)
 	}()
+	if err := errors.Join(r.sourceSecret.next(&r.cfg.Source.Password), r.brokerSecret.next(&r.cfg.Broker.Password)); err != nil {
+		return err
+	}
 	server, table, err := r.connect(ctx)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
 		return err
 	}
 	defer server.Close()
+	r.sourceSecret.accepted()
 	r.board.connected(true, false)
 	broker, err := exchange.Dial(ctx, r.cfg.Broker)
 	if err != nil {
@@ -193,6 +218,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		return err
 	}
 	defer broker.Close()
+	r.brokerSecret.accepted()
 	source, ledger, err := r.begin(ctx, server, table)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
@@ -218,13 +244,16 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		stop()
 		<-measured
 	}()
-	var parking *lot
+	var parking *lot // nil: nothing is parked
+	var mark *checkpoint.Parked
 	if r.cfg.OnBadEvent == ParkBad {
-		if parking, err = openLot(r.file.Path()); err != nil {
+		if parking, err = openLot(r.file.Path(), ledger.state); err != nil {
 			return err
 		}
 		defer parking.close()
+		mark = parking.mark()
 	}
+	ledger.park(mark)
 	s := &session{
 		alarm: alarm, lot: parking, condemned: r.condemned,
 		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,
@@ -270,7 +299,7 @@ func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.
 	if !exists {
 		state, snapshot, err = r.first(ctx, server, table)
 	} else {
-		err = r.fits(ctx, state, server, table)
+		err = fits(ctx, r.file.Path(), state, server, table)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -298,7 +327,7 @@ func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.
 // first makes the checkpoint of a relay that has none, and saves it before
 // anything is sent: from here on its place is known.
 func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.Table) (checkpoint.State, *binlog.Backfill, error) {
-	state := checkpoint.State{Flavor: "mysql", ServerUUID: server.UUID, Table: table.String()}
+	state := checkpoint.State{Flavor: string(server.Flavor), ServerUUID: server.UUID, Table: table.String()}
 	ask := server.Executed
 	if r.cfg.Start == Earliest {
 		ask = server.Purged
@@ -338,8 +367,8 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 
 // fits refuses a checkpoint that is not of this outbox on this server, or that
 // the server's log does not go on from.
-func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog.Server, table *schema.Table) error {
-	if err := sameTable(r.file.Path(), state, table.String()); err != nil {
+func fits(ctx context.Context, path string, state checkpoint.State, server *binlog.Server, table *schema.Table) error {
+	if err := sameOutbox(path, state, server.Flavor, table.String()); err != nil {
 		return err
 	}
 	position, err := binlog.ParseGTIDSet(state.GTIDSet)
@@ -352,19 +381,21 @@ func (r *Relay) fits(ctx context.Context, state checkpoint.State, server *binlog
 	return server.Remembers(ctx, state.LastGTID, state.CommittedAt, table)
 }
 
-func sameTable(path string, state checkpoint.State, table string) error {
+// sameOutbox refuses a checkpoint of another table or another kind of server.
+func sameOutbox(path string, state checkpoint.State, flavor binlog.Flavor, table string) error {
+	if held := binlog.Flavor(state.Flavor); held != flavor {
+		return fmt.Errorf("%w: %s holds a position of %s, and the server is %s, which numbers transactions in another way; look at --mysql-dsn, give another --checkpoint, or move that file away to begin anew", ErrForeign, path, held.Product(), flavor.Product())
+	}
 	if state.Table != table {
 		return fmt.Errorf("%w: %s is of table %s, and this relay is for %s; give another --checkpoint, or move that file away", ErrForeign, path, state.Table, table)
-	}
-	if state.Flavor != "mysql" {
-		return fmt.Errorf("%w: %s holds the position of a %s server, and this relay reads MySQL; give another --checkpoint", ErrForeign, path, state.Flavor)
 	}
 	return nil
 }
 
 // measure looks at the server's log files now and then. It raises the alarm
 // when the server no longer has what was relayed: a stream does not notice a
-// log that is reset under it.
+// log that is reset under it. So it does when it is refused with a password that
+// the file no longer has, since it could look no more.
 func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<- error) {
 	ticker := time.NewTicker(measureInterval)
 	defer ticker.Stop()
@@ -378,7 +409,7 @@ func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<-
 		}
 		state, _ := r.file.State()
 		if position, err := binlog.ParseGTIDSet(state.GTIDSet); err == nil {
-			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) {
+			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) || errors.Is(err, binlog.ErrAuth) && r.sourceSecret.changed() {
 				alarm <- err
 				return
 			}

@@ -1,14 +1,18 @@
 package relay
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
+	"strings"
+	"time"
 
+	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
 	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/schema"
@@ -16,156 +20,277 @@ import (
 
 // ReplayOrder says which parked events to deal with, and how.
 type ReplayOrder struct {
-	Drop   []string // ids to let go without sending them
-	DryRun bool     // list what is parked and change nothing
+	Drop    []string // ids to let go without sending them
+	DropAll bool     // let all go, and the file with them, whatever it holds
+	DryRun  bool     // list what is parked and change nothing
 }
 
 // Replay sends what is parked, in the order of each aggregate, and takes out
 // of the parked file what the broker has confirmed. An event that still cannot
 // be sent stays, and so do those behind it; then the error wraps
-// ErrDifferences. No relay may run meanwhile: the checkpoint is locked.
+// ErrDifferences. No relay may run meanwhile, except with DryRun: the
+// checkpoint is locked.
 func Replay(ctx context.Context, cfg Config, order ReplayOrder, out io.Writer) error {
 	cfg.setDefaults()
-	file, err := checkpoint.Open(cfg.Checkpoint)
+	_, database, table, err := cfg.Source.Parse()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	outbox := database + "." + table
+	if order.DryRun {
+		return listParked(cfg.Checkpoint, outbox, order, out)
+	}
+	open := checkpoint.Open
+	if order.DropAll {
+		open = checkpoint.Override // one that is damaged tells of nothing
+	}
+	file, err := open(cfg.Checkpoint)
 	if err != nil {
 		return unfit(err)
 	}
 	defer file.Close()
-	path := file.Path() + parkedSuffix
-	list, _, err := readParked(path)
+	if order.DropAll {
+		return dropAll(file, outbox, out)
+	}
+	state, exists := file.State()
+	p, err := parkedOf(file.Path(), outbox, state, exists, order)
+	if err != nil || !exists || !p.exists {
+		return err
+	}
+	cfg.Broker.Window, cfg.Broker.Replayed = 1, true // one at a time: a failure must stop its aggregate
+	u := &unparking{cfg: cfg, order: order, out: out, left: p.events, stuck: map[string]bool{}}
+	if u.end, err = p.open(); err != nil {
+		return err
+	}
+	defer u.end.close()
+	err = u.run(ctx)
+	return u.leave(&p, file, err)
+}
+
+// parkedOf reads the parked file beside a checkpoint and refuses what does not
+// fit: another outbox, a file that is damaged, an id that is not there.
+func parkedOf(path, outbox string, state checkpoint.State, exists bool, order ReplayOrder) (parked, error) {
+	if exists {
+		if err := ofOutbox(path, state, outbox); err != nil {
+			return parked{}, err
+		}
+	}
+	p, err := parkedBeside(path, state, exists)
+	if err != nil {
+		return p, err
+	}
+	for _, id := range order.Drop {
+		if !slices.ContainsFunc(p.events, func(e Line) bool { return e.ID == id }) {
+			return p, fmt.Errorf("%w: --drop %s: no such event is parked in %s; list them with: relay replay --parked --dry-run", ErrUsage, shown(id), p.path)
+		}
+	}
+	return p, nil
+}
+
+// ofOutbox is sameOutbox without asking the server, which may name the table
+// with capital letters or without.
+func ofOutbox(path string, state checkpoint.State, outbox string) error {
+	if strings.EqualFold(state.Table, outbox) {
+		outbox = state.Table
+	}
+	return sameOutbox(path, state, binlog.Flavor(state.Flavor), outbox)
+}
+
+// shown is an id as it can be typed and seen.
+func shown(id string) string { return cmp.Or(id, "''") }
+
+// listParked prints what is parked. It takes no lock, so a relay may run.
+func listParked(path, outbox string, order ReplayOrder, out io.Writer) error {
+	path, err := checkpoint.Path(path)
+	if err != nil {
+		return unfit(err)
+	}
+	state, err := checkpoint.Read(path)
+	exists := !errors.Is(err, fs.ErrNotExist)
+	if exists && err != nil {
+		return unfit(err)
+	}
+	p, err := parkedOf(path, outbox, state, exists, order)
 	if err != nil {
 		return err
 	}
-	for _, id := range order.Drop {
-		if !slices.ContainsFunc(list, func(p Line) bool { return p.ID == id }) {
-			return fmt.Errorf("%w: --drop %s: no such event is parked in %s; list them with: relay replay --parked --dry-run", ErrUsage, id, path)
-		}
-	}
-	if order.DryRun {
-		return listParked(list, order, out)
-	}
-	left, err := replay(ctx, cfg, list, order, out)
-	if saveErr := writeParked(path, left); err == nil {
-		err = saveErr
-	}
-	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%w: %d events are still parked in %s; let one go with: relay replay --parked --drop ID", ErrDifferences, len(left), path)
-	}
-	return err
-}
-
-func listParked(list []Line, order ReplayOrder, out io.Writer) error {
-	for _, p := range list {
-		p.Would = "send"
+	for _, e := range p.events {
+		e.Would = "send"
 		switch {
-		case slices.Contains(order.Drop, p.ID):
-			p.Would = "drop"
-		case p.Broken:
-			p.Would = "keep"
+		case order.DropAll, slices.Contains(order.Drop, e.ID):
+			e.Would = "drop"
+		case e.Broken:
+			e.Would = "keep"
 		}
-		if err := p.writeTo(out); err != nil {
+		if err := e.writeTo(out); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// replay returns what is left.
-func replay(ctx context.Context, cfg Config, list []Line, order ReplayOrder, out io.Writer) (left []Line, err error) {
-	cfg.Broker.Window = 1 // one at a time: there are few, and a failure must stop its aggregate
-	var broker *exchange.Publisher
-	defer func() {
-		if broker != nil {
-			broker.Close()
+// dropAll lets everything go that is parked: the checkpoint forgets the file,
+// which is kept under another name.
+func dropAll(file *checkpoint.File, outbox string, out io.Writer) error {
+	state, exists := file.State()
+	path := file.Path() + parkedSuffix
+	if exists {
+		if err := ofOutbox(file.Path(), state, outbox); err != nil {
+			return err
 		}
-	}()
-	stuck := map[string]bool{} // aggregates with an event that stays
-	for i, p := range list {
-		if slices.Contains(order.Drop, p.ID) {
-			fmt.Fprintf(out, "dropped   %s\n", p.ID)
-			continue
-		}
-		if stuck[p.AggregateID] {
-			left = append(left, p)
-			continue
-		}
-		if broker == nil {
-			if broker, err = exchange.Dial(ctx, cfg.Broker); err != nil {
-				return append(left, list[i:]...), unavailable(err)
+		if state.Parked != nil {
+			fmt.Fprintf(out, "dropped   %d events of which the checkpoint tells\n", state.Parked.Events)
+			state.Parked = nil
+			if err := file.Save(state); err != nil {
+				return err
 			}
-		}
-		err := sendParked(ctx, broker, &p)
-		var bad *schema.BadEventError
-		switch {
-		case err == nil:
-			fmt.Fprintf(out, "confirmed %s\n", p.ID)
-		case errors.As(err, &bad):
-			fmt.Fprintf(out, "kept      %s: %s\n", p.ID, bad.Reason)
-			left = append(left, p)
-			if p.AggregateID != "" || !p.Broken { // else it is not known what waits for it
-				stuck[p.AggregateID] = true
-			}
-		default:
-			return append(left, list[i:]...), unavailable(err)
-		}
-		if broker.Err() != nil { // the broker closed the channel on that event
-			broker.Close()
-			broker = nil
 		}
 	}
-	return left, nil
+	kept := path + "." + time.Now().UTC().Format("20060102T150405.000000Z")
+	err := os.Rename(path, kept)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err = cmp.Or(err, syncDirectory(path)); err != nil {
+		return fmt.Errorf("%w: parked events: %w", ErrUnfit, err)
+	}
+	fmt.Fprintf(out, "kept      %s\n", kept)
+	return nil
 }
 
-// sendParked sends one event and waits for its receipt. One that cannot be
-// sent is a *schema.BadEventError.
-func sendParked(ctx context.Context, broker *exchange.Publisher, p *Line) error {
-	if p.Broken {
-		return &schema.BadEventError{ID: p.ID, GTID: p.GTID, Broken: true, Reason: p.Reason}
+// unparking is one replay of a parked file.
+type unparking struct {
+	cfg   Config
+	order ReplayOrder
+	out   io.Writer
+
+	broker *exchange.Publisher // nil: not connected
+	end    *parkedEnd          // of the file: what is gone is noted there
+	synced time.Time           // when the notes last were
+	gone   int                 // events sent or dropped
+	kept   []Line              // events that stay
+	left   []Line              // events that are still to be looked at
+	stuck  map[string]bool     // aggregates with an event that stays
+}
+
+// run goes through what is left, until the first error.
+func (u *unparking) run(ctx context.Context) error {
+	defer u.disconnect()
+	for len(u.left) > 0 {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%w: stopped", ErrUnavailable)
+		}
+		if err := u.next(ctx, &u.left[0]); err != nil {
+			return unavailable(err)
+		}
+		u.left = u.left[1:]
 	}
-	event, err := p.event()
+	return nil
+}
+
+func (u *unparking) disconnect() {
+	if u.broker != nil {
+		u.broker.Close()
+		u.broker = nil
+	}
+}
+
+// next deals with one event.
+func (u *unparking) next(ctx context.Context, e *Line) error {
+	if slices.Contains(u.order.Drop, e.ID) {
+		return u.note("dropped", e)
+	}
+	if u.stuck[e.AggregateID] {
+		u.kept = append(u.kept, *e)
+		return nil
+	}
+	err := u.send(ctx, e)
+	var bad *schema.BadEventError
+	switch {
+	case err == nil:
+		return u.note("sent", e)
+	case errors.As(err, &bad):
+		fmt.Fprintf(u.out, "kept      %s: %s\n", shown(e.ID), bad.Reason)
+		u.kept = append(u.kept, *e)
+		if e.AggregateID != "" || !e.Broken { // else it is not known what waits for it
+			u.stuck[e.AggregateID] = true
+		}
+		return nil
+	}
+	return err
+}
+
+// note writes down, before anything else is sent, that the event waits no more.
+func (u *unparking) note(gone string, e *Line) error {
+	u.gone++
+	err := cmp.Or(u.end.note(parkedNote{Gone: gone, ID: e.ID, Sequence: e.Sequence}), u.end.buffer.Flush())
+	if now := time.Now(); err == nil && now.Sub(u.synced) > saveInterval {
+		u.synced, err = now, u.end.sync()
+	}
+	word := map[string]string{"sent": "confirmed", "dropped": "dropped  "}[gone]
+	fmt.Fprintf(u.out, "%s %s (sequence %d)\n", word, shown(e.ID), e.Sequence)
+	if err != nil {
+		return fmt.Errorf("%w; that event %s is %s could not be noted", err, shown(e.ID), gone)
+	}
+	return nil
+}
+
+// send sends one event and waits for its receipt, after a stop for the drain
+// timeout at most. One that cannot be sent is a *schema.BadEventError.
+func (u *unparking) send(ctx context.Context, e *Line) error {
+	if e.Broken {
+		return &schema.BadEventError{ID: e.ID, GTID: e.GTID, Broken: true, Reason: e.Reason}
+	}
+	event, err := e.event()
 	if err != nil {
 		return err
 	}
-	markReplayed(event)
-	broker.Publish(event)
-	select {
-	case receipt, ok := <-broker.Receipts():
-		if !ok {
-			return broker.Err()
-		}
-		return receipt.Err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// markReplayed tells consumers that the event is sent late.
-func markReplayed(e *schema.Event) {
-	if e.Headers == nil {
-		e.Headers = map[string]any{}
-	}
-	e.Headers["replayed"] = true
-}
-
-// writeParked replaces the parked file, durably.
-func writeParked(path string, list []Line) error {
-	var buffer bytes.Buffer
-	for _, p := range list {
-		if err := p.writeTo(&buffer); err != nil {
+	if u.broker == nil {
+		if u.broker, err = exchange.Dial(ctx, u.cfg.Broker); err != nil {
 			return err
 		}
 	}
-	temporary := path + ".new"
-	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
-	if err != nil {
-		return fmt.Errorf("relay: parked events: %w", err)
+	u.broker.Publish(event)
+	stopped := ctx.Done()
+	var deadline <-chan time.Time
+	for {
+		select {
+		case receipt, ok := <-u.broker.Receipts():
+			if ok {
+				return receipt.Err
+			}
+			err := u.broker.Err()
+			u.disconnect() // the broker may have closed the channel on that event
+			return err
+		case <-stopped:
+			stopped, deadline = nil, time.After(u.cfg.DrainTimeout)
+		case <-deadline:
+			return fmt.Errorf("stopped, and the broker took longer than the drain timeout of %s; event %s is sent again", u.cfg.DrainTimeout, shown(e.ID))
+		}
 	}
-	_, err = file.Write(buffer.Bytes())
-	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = errors.Join(os.Rename(temporary, path), syncDirectory(path))
+}
+
+// leave writes the file anew without what is gone, tells the checkpoint, and
+// returns how the replay ended.
+func (u *unparking) leave(p *parked, file *checkpoint.File, cause error) error {
+	state, _ := file.State()
+	left := append(u.kept, u.left...)
+	if u.gone > 0 || len(left) == 0 {
+		mark, err := p.rewrite(left, state.Parked)
+		if err == nil {
+			state.Parked = mark
+			err = file.Save(state)
+		}
+		if err == nil && mark == nil {
+			err = cmp.Or(os.Remove(p.path), syncDirectory(p.path))
+		}
+		cause = errors.Join(cause, err)
 	}
-	if err != nil {
-		return fmt.Errorf("relay: parked events: %w; those confirmed above are sent again by the next replay", err)
+	switch {
+	case cause != nil:
+		return fmt.Errorf("%w; %d events are still parked in %s; to go on: relay replay --parked", cause, len(left), p.path)
+	case len(left) > 0:
+		return fmt.Errorf("%w: %d events are still parked in %s; let one go with: relay replay --parked --drop ID", ErrDifferences, len(left), p.path)
 	}
 	return nil
 }

@@ -50,16 +50,47 @@ func Resume(ctx context.Context, cfg Config, order Override, out io.Writer) erro
 	if _, _, _, err := cfg.Source.Parse(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
+	if order.DryRun {
+		return dryRun(ctx, cfg, find, order, out)
+	}
 	file, err := checkpoint.Override(cfg.Checkpoint)
 	if err != nil {
 		return unfit(err)
 	}
 	defer file.Close()
-	cfg.Source.Spool = filepath.Dir(file.Path())
-	if err := override(ctx, cfg, file, find, order, out); err != nil || order.DryRun {
+	r, stop, err := newRelay(cfg, file)
+	if err != nil {
 		return err
 	}
-	return run(ctx, cfg, file)
+	defer stop()
+	if err := r.override(ctx, find, order, out); err != nil {
+		return err
+	}
+	return r.retry(ctx)
+}
+
+// dryRun only tells what the order would do. A relay may run meanwhile.
+func dryRun(ctx context.Context, cfg Config, find func(context.Context, *move) error, order Override, out io.Writer) error {
+	file, err := checkpoint.Look(cfg.Checkpoint)
+	if err != nil {
+		return unfit(err)
+	}
+	cfg.Source.Spool = filepath.Dir(file.Path())
+	server, err := binlog.Open(ctx, cfg.Source)
+	if err != nil {
+		return unavailable(err)
+	}
+	defer server.Close()
+	table, err := server.Table(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	m, err := newMove(ctx, server, table, file, order, find)
+	if err != nil {
+		return unavailable(err)
+	}
+	m.print(out)
+	return nil
 }
 
 // finder reads the order and returns what finds its place.
@@ -90,6 +121,9 @@ func (o Override) finder() (func(context.Context, *move) error, error) {
 		if colon < 1 || err != nil || offset < 0 {
 			return nil, fmt.Errorf("%w: --from-file %q is not of the form FILE:POS, such as binlog.000042:4", ErrUsage, o.Value)
 		}
+		if offset < 4 {
+			return nil, fmt.Errorf("%w: --from-file %q: the first place in a log file is 4, behind its magic number; type: --from-file %s:4", ErrUsage, o.Value, o.Value[:colon])
+		}
 		return func(ctx context.Context, m *move) error {
 			set, err := m.server.LocateFile(ctx, o.Value[:colon], offset, m.table)
 			if err != nil {
@@ -108,39 +142,36 @@ func (o Override) finder() (func(context.Context, *move) error, error) {
 	return nil, fmt.Errorf("%w: there is no way --%s to resume", ErrUsage, o.Way)
 }
 
-// override makes the order's checkpoint, or only tells what it would do.
-func override(ctx context.Context, cfg Config, file *checkpoint.File, find func(context.Context, *move) error, order Override, out io.Writer) error {
-	server, err := binlog.Open(ctx, cfg.Source)
+// override makes the order's checkpoint. All that a session would refuse is
+// refused before the file is changed.
+func (r *Relay) override(ctx context.Context, find func(context.Context, *move) error, order Override, out io.Writer) error {
+	server, table, err := r.connect(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
 	defer server.Close()
-	table, err := server.Table(ctx)
-	if err != nil {
-		return unavailable(err)
-	}
-	m, err := newMove(server, table, file, order)
-	if err == nil {
-		err = find(ctx, m)
-	}
+	m, err := newMove(ctx, server, table, r.file, order, find)
 	if err != nil {
 		return unavailable(err)
 	}
 	m.print(out)
-	if order.DryRun {
-		return nil
-	}
 	if err := m.refusal(); err != nil && !order.Yes {
 		return err
 	}
-	kept, err := file.Keep()
+	if m.next.Parked, err = resumedMark(r.file.Path(), m.old.Parked, order, r.cfg.OnBadEvent, out); err != nil {
+		return err
+	}
+	if err := m.try(ctx, r.cfg); err != nil {
+		return unavailable(err)
+	}
+	kept, err := r.file.Keep()
 	if err != nil {
 		return err
 	}
 	if kept != "" {
 		fmt.Fprintf(out, "kept         %s\n", kept)
 	}
-	return file.Save(m.next)
+	return r.file.Save(m.next)
 }
 
 // unavailable marks an error of a command that tries only once.
@@ -148,5 +179,5 @@ func unavailable(err error) error {
 	if err == nil || lasting(err) != 0 {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	return fmt.Errorf("%w: %w; when the server answers, type the same again", ErrUnavailable, err)
 }

@@ -52,8 +52,8 @@ type session struct {
 	lanes  *lanes
 	alarm  <-chan error // from who watches the server
 	lot    *lot         // of bad events; nil: they stop the relay
-	// condemned are events by id that the broker closed the channel on.
-	condemned map[string]*schema.BadEventError
+	// condemned are events that the broker closed the channel on.
+	condemned map[identity]*schema.BadEventError
 	file      *checkpoint.File // nil: the state is not kept
 	source    Source
 	broker    Publisher
@@ -92,9 +92,9 @@ type fetched struct {
 	err error
 }
 
-// run relays until ctx ends, and then settles what is in flight; or until an
-// error, and then does the same as far as it can. What is settled is saved
-// before it returns.
+// run relays until ctx ends, and then settles all that is admitted; or until an
+// error, and then takes in what the broker still says of what is in flight, and
+// what follows from that. What is settled is saved before it returns.
 func (s *session) run(ctx context.Context) error {
 	reading, stopReading := context.WithCancel(context.WithoutCancel(ctx))
 	transactions, readerDone := s.read(reading)
@@ -115,7 +115,15 @@ func (s *session) run(ctx context.Context) error {
 		}
 	}
 	stopping := ctx.Done()
-	for deadline == nil && !s.ended || s.outstanding > 0 {
+	// going tells whether there is something to do. After an error that is only
+	// what is in flight: a refused event is the next session's.
+	going := func() bool {
+		if cause != nil {
+			return len(s.published) > 0
+		}
+		return deadline == nil && !s.ended || s.outstanding > 0
+	}
+	for going() {
 		if err := s.admit(); err != nil {
 			stop(err)
 		}
@@ -142,7 +150,9 @@ func (s *session) run(ctx context.Context) error {
 				stop(err)
 			}
 		case now := <-tick.C:
-			s.again(now)
+			if cause == nil {
+				s.again(now)
+			}
 			s.save()
 			s.show(deadline == nil)
 			s.report(now)
@@ -161,7 +171,7 @@ func (s *session) run(ctx context.Context) error {
 			return s.leave(ctx, s.undrained(ctx, errors.Join(cause, fmt.Errorf("relay: the broker took longer than the drain timeout of %s", s.drain))))
 		}
 	}
-	return s.leave(ctx, cause)
+	return s.leave(ctx, s.undrained(ctx, cause))
 }
 
 // undrained is the end of a session with events in flight. To a relay that
@@ -210,7 +220,9 @@ func (s *session) admit() error {
 			continue
 		}
 		if s.replays {
-			asReplayed(&it.event)
+			// Its number is not known, and a new one would make it look newer than
+			// what came after it.
+			it.event.Sequence = 0
 		}
 		if bad := s.condemn(it); bad != nil && s.lot == nil {
 			return bad
@@ -229,7 +241,7 @@ func (s *session) admit() error {
 
 // condemn marks an event that the broker is known not to take.
 func (s *session) condemn(it *item) *schema.BadEventError {
-	if bad, known := s.condemned[it.event.ID]; known && it.event.Bad == nil {
+	if bad, known := s.condemned[identityOf(&it.event)]; known && it.event.Bad == nil {
 		it.event.Bad = bad
 	}
 	return it.event.Bad
@@ -240,16 +252,20 @@ func (s *session) park(items []*item) error {
 	if len(items) == 0 {
 		return nil
 	}
-	if err := s.lot.add(items); err != nil {
+	fresh, err := s.lot.add(items)
+	if err != nil {
 		return err
 	}
+	s.ledger.park(s.lot.mark())
 	for _, it := range items {
 		s.ledger.settle(it)
+	}
+	for _, it := range fresh {
 		if bad := it.event.Bad; bad != nil {
 			s.log.Warn().Str("id", bad.ID).Str("gtid", bad.GTID).Str("reason", bad.Reason).Str("file", s.lot.path).Msg("event parked")
 		}
 	}
-	s.board.parked.Add(float64(len(items)))
+	s.board.parked.Add(float64(len(fresh)))
 	return nil
 }
 

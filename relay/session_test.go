@@ -173,6 +173,39 @@ func TestSessionDeclaresAgain(t *testing.T) {
 	}
 }
 
+// TestSessionErrorLeavesRefused: a session that ends with an error takes in
+// what is in flight and leaves what the broker refuses to the next one, long
+// before the drain timeout. Seen to fail where it waited for what is refused.
+func TestSessionErrorLeavesRefused(t *testing.T) {
+	t.Parallel()
+	tr := begin(t, trialConfig{drain: 10 * patience})
+	tr.give(whole(11, "a-1", "a-2"), whole(12, "b-1", "b-2"))
+	tr.wantSent("a-1", "b-1")
+	tr.hand(fetched{err: errBroken})
+	tr.broker.decide(exchange.ErrNacked) // a-1
+	tr.broker.decide(nil)                // b-1
+	tr.until("b-2 is sent behind it", func() bool { return slices.Contains(tr.broker.published(), "b-2") })
+	for range 2 { // a-1 could be sent again by then
+		tr.board.show(snapshot{following: true})
+		tr.until("a tick is over", func() bool { return !tr.following() })
+	}
+	var err error
+	tr.until("the session ends", func() bool {
+		select {
+		case err = <-tr.ended:
+			return true
+		default:
+			tr.broker.refuseAll()
+			return false
+		}
+	})
+	if !errors.Is(err, errBroken) {
+		t.Errorf("got %v, want %v", err, errBroken)
+	}
+	tr.wantSent("a-1", "b-1", "b-2")
+	tr.wantSaved(progress{Set: upTo(10)})
+}
+
 // TestSessionStopSettlesRefused: what is refused while the session stops is
 // sent again all the same.
 func TestSessionStopSettlesRefused(t *testing.T) {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ type Report struct {
 // SourceReport is how the checkpoint stands to the server's history.
 type SourceReport struct {
 	Address      string `json:"address"`
+	Flavor       string `json:"flavor"` // mysql or mariadb
 	Table        string `json:"table,omitempty"`
 	Layout       string `json:"layout,omitempty"`        // that its columns were taken for
 	TableProblem string `json:"table_problem,omitempty"` // why they could not be
@@ -64,27 +66,30 @@ func Status(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	parked, _, err := readParked(cfg.Checkpoint + parkedSuffix)
+	path, err := checkpoint.Path(cfg.Checkpoint)
+	if err != nil {
+		return unfit(err)
+	}
+	parked, _, err := readParked(path + parkedSuffix)
 	if err != nil {
 		return err
 	}
 	report.Parked = len(parked)
 	sourceErr := report.askSource(ctx, cfg.Source, position)
 	brokerErr := report.askBroker(ctx, cfg.Broker)
+	told := cmp.Or(sourceErr, brokerErr) // on standard error
 	if asJSON {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
 		err = encoder.Encode(report)
 	} else {
-		report.print(out)
+		report.print(out, told)
 	}
 	switch {
 	case err != nil:
 		return err
-	case sourceErr != nil:
-		return unavailable(sourceErr)
-	case brokerErr != nil:
-		return unavailable(brokerErr)
+	case told != nil:
+		return unavailable(told)
 	case report.Source.PositionProblem != "":
 		return fmt.Errorf("%w: %s", ErrDifferences, report.Source.PositionProblem)
 	}
@@ -110,12 +115,18 @@ func (r *Report) askSource(ctx context.Context, cfg binlog.Config, position *bin
 			r.Source.Error = err.Error()
 		}
 	}()
+	if dsn, _, _, err := cfg.Parse(); err == nil {
+		r.Source.Address = dsn.Addr
+	}
 	server, err := binlog.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer server.Close()
-	r.Source.Address = server.Address()
+	r.Source.Address, r.Source.Flavor = server.Address(), string(server.Flavor)
+	if r.State != nil && r.State.Flavor != r.Source.Flavor {
+		return sameOutbox(r.Checkpoint, *r.State, server.Flavor, r.State.Table)
+	}
 	executed, err := server.Executed(ctx)
 	if err != nil {
 		return err
@@ -182,7 +193,14 @@ func (r *Report) askBroker(ctx context.Context, cfg exchange.Config) error {
 	return nil
 }
 
-func (r *Report) print(out io.Writer) {
+// print leaves out the error that is told elsewhere.
+func (r *Report) print(out io.Writer, told error) {
+	trouble := func(text, address string) string {
+		if told != nil && text == told.Error() {
+			return "at " + address + ": see the last line"
+		}
+		return text
+	}
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(out, "%-12s %s\n", name, fmt.Sprintf(format, args...))
 	}
@@ -204,9 +222,9 @@ func (r *Report) print(out io.Writer) {
 		line("parked", "%d events wait in %s: relay replay --parked --dry-run", r.Parked, r.Checkpoint+parkedSuffix)
 	}
 	if r.Source.Error != "" {
-		line("source", "%s", r.Source.Error)
+		line("source", "%s", trouble(r.Source.Error, r.Source.Address))
 	} else {
-		line("source", "MySQL at %s, executed %s", r.Source.Address, r.Source.Executed)
+		line("source", "%s at %s, executed %s", binlog.Flavor(r.Source.Flavor).Product(), r.Source.Address, r.Source.Executed)
 		if r.Source.TableProblem != "" {
 			line("layout", "%s", r.Source.TableProblem)
 		} else {
@@ -229,7 +247,7 @@ func (r *Report) print(out io.Writer) {
 		}
 	}
 	if r.Broker.Error != "" {
-		line("broker", "%s", r.Broker.Error)
+		line("broker", "%s", trouble(r.Broker.Error, r.Broker.Address))
 	} else {
 		line("broker", "RabbitMQ at %s, exchange %s", r.Broker.Address, r.Broker.Exchange)
 	}

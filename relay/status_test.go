@@ -41,7 +41,7 @@ func TestStatusPlace(t *testing.T) {
 			}
 			report.Source.place(behind, report.State.CommittedAt, test.retention)
 			var text bytes.Buffer
-			report.print(&text)
+			report.print(&text, nil)
 			for _, want := range test.says {
 				if !strings.Contains(text.String(), want) {
 					t.Errorf("no %q in\n%s", want, text.String())

@@ -18,6 +18,7 @@ const (
 	JSON
 	Time
 	Enum
+	UUID // of MariaDB: 16 bytes, read as lower-case text
 )
 
 // Column is one column of the outbox table, as information_schema.columns
@@ -32,6 +33,7 @@ type Column struct {
 	Values   []string // of an Enum, in the order of their index, which counts from 1
 	Exact    bool     // the Values are the log's: information_schema has ? for characters beyond U+FFFF
 	Zoned    bool     // of a Time: TIMESTAMP, stored in UTC; else DATETIME, in the writer's zone
+	Checked  bool     // of Text: the server keeps it valid JSON, which is what MariaDB calls JSON
 }
 
 // NewColumn describes a column from the fields of information_schema.columns:
@@ -59,6 +61,8 @@ func NewColumn(name, dataType, columnType string, octets int, charset string) Co
 		c.Kind, c.Zoned = Time, true
 	case "enum":
 		c.Kind, c.Values = Enum, enumValues(columnType)
+	case "uuid":
+		c.Kind = UUID
 	}
 	return c
 }
@@ -73,6 +77,12 @@ func (c Column) Same(other Column) bool {
 func (c Column) DataType() string {
 	end := strings.IndexAny(c.Type+" ", " (")
 	return c.Type[:end]
+}
+
+// unreadable tells of a type of MariaDB's whose size in the log cannot be told
+// from the log: times with a fraction in the form of MariaDB 5.3.
+func (c Column) unreadable() bool {
+	return strings.HasSuffix(c.Type, "/* mariadb-5.3 */") && strings.Contains(c.Type, "(")
 }
 
 // enumValues takes apart enum('a','it”s'), in which a quote is doubled and a

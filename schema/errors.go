@@ -13,9 +13,12 @@ var ErrTable = errors.New("schema: table is not an outbox")
 // missing, of the wrong form, or beyond what a message can carry. The relay
 // stops on it rather than pass it over.
 type BadEventError struct {
-	ID     string // the event's id as far as it is known
-	GTID   string // of its transaction; empty in a backfill
-	Broken bool   // the row made no event at all; else no message can carry it
+	ID   string // the event's id as far as it is known
+	GTID string // of its transaction; empty in a backfill
+	// Sequence is the event's, which tells it from another one with its id;
+	// 0 where it had none yet.
+	Sequence int64
+	Broken   bool // the row made no event at all; else no message can carry it
 	// Row holds the values of a broken one by column, as far as they are
 	// known: what SELECT returns, or as they are stored where they make no
 	// sense. It is for the parked file, and in no text.

@@ -35,8 +35,8 @@ func (r Role) String() string { return roleNames[r] }
 
 // roleKinds says which kinds of columns can serve a role.
 var roleKinds = [Roles][]Kind{
-	RoleID:            {Integer, Text, Binary},
-	RoleAggregateID:   {Integer, Text, Binary},
+	RoleID:            {Integer, Text, Binary, UUID},
+	RoleAggregateID:   {Integer, Text, Binary, UUID},
 	RoleAggregateType: {Text, Enum},
 	RoleEventType:     {Text, Enum},
 	RoleTopic:         {Text, Enum},

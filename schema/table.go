@@ -57,6 +57,11 @@ func NewTable(database, name string, columns []Column, opts Options) (*Table, er
 }
 
 func (t *Table) fit() error {
+	for _, c := range t.Columns {
+		if c.unreadable() {
+			return fmt.Errorf("%w: %s: column %s is %s, whose values cannot be told apart in the log; type: SET GLOBAL mysql56_temporal_format = ON; ALTER TABLE %s FORCE", ErrTable, t, c.Name, c.Type, t)
+		}
+	}
 	for r := range Role(Roles) {
 		c, ok := t.Column(r)
 		if !ok {

@@ -19,9 +19,9 @@ import (
 // Value is one column of a row.
 type Value struct {
 	Present bool      // false: the row image does not have the column, which is not NULL
-	Null    bool      // SQL NULL
+	Null    bool      // SQL NULL, or a zero date
 	Bytes   []byte    // as SELECT returns it; raw for Binary; not used for Time
-	Time    time.Time // of a Time column, in UTC; zero for a zero date
+	Time    time.Time // of a Time column, in UTC
 	Err     error     // what is stored makes no sense; the value is as if NULL
 }
 
@@ -181,6 +181,9 @@ func (r *reader) payload() (body []byte, contentType string) {
 		if !utf8.Valid(v.Bytes) {
 			r.fail("column %s is not valid UTF-8", c.Name)
 		}
+		if c.Checked {
+			return v.Bytes, "application/json"
+		}
 		return v.Bytes, "text/plain;charset=utf-8"
 	default:
 		return v.Bytes, "application/octet-stream"
@@ -192,9 +195,7 @@ func (r *reader) createdAt() {
 	switch {
 	case !ok:
 	case c.Kind == Time:
-		if !v.Time.IsZero() {
-			r.event.CreatedAt = v.Time
-		}
+		r.event.CreatedAt = v.Time
 	default: // Eventuate: milliseconds since 1970
 		ms, err := strconv.ParseInt(string(v.Bytes), 10, 64)
 		if err != nil {

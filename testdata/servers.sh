@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# servers.sh: the two real servers that relay is tested against.
+# servers.sh: the three real servers that relay is tested against.
 #
-#   up                             start MySQL and RabbitMQ, wait until both answer, write .dev/env
+#   up                             start MySQL, MariaDB and RabbitMQ, wait until all answer, write .dev/env
 #   down                           stop what up started; the data stays
 #   mysqld DIR PORT [OPTION...]    one more MySQL server, in the foreground
+#   mariadbd DIR PORT [OPTION...]  one more MariaDB server, in the foreground
 #   rabbitmq DIR PORT              one more RabbitMQ broker, in the foreground
 #   rabbitmqctl DIR ARG...         rabbitmqctl against the broker of DIR (up's own: .dev/rabbitmq)
-#   mysql ARG...                   the mysql client, as root, on the server that up started
+#   mysql ARG..., mariadb ARG...   the client, as root, on the server that up started
 #
-# The servers come from, in this order: RELAY_TEST_MYSQL_DSN and RELAY_TEST_AMQP_URL in the environment
-# (there already, only checked); Docker Compose, where an engine answers; else, as root on Debian,
-# a root filesystem .dev/root in which both run by chroot, each in a mount namespace of its own.
+# The servers come from, in this order: RELAY_TEST_MYSQL_DSN with RELAY_TEST_AMQP_URL, and
+# RELAY_TEST_MARIADB_DSN, in the environment (there already, only checked); Docker Compose, where an
+# engine answers; else, as root on Debian, root filesystems in which they run by chroot, each in a mount
+# namespace of its own: .dev/root (unstable: MySQL, RabbitMQ) and .dev/mariadb-root (stable: MariaDB).
 #
 # A foreground server keeps everything under DIR (absolute; it becomes the server's own). Its process id
 # is in DIR/pid. SIGTERM to this script stops it cleanly; the script ends when the server ends.
@@ -25,10 +27,14 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 self=$top/testdata/servers.sh
 dev=$top/.dev
 root=$dev/root
+mariadb_root=$dev/mariadb-root
 password=relay
 mysqld_options=(--server-id=1 --log-bin=binlog --gtid-mode=ON --enforce-gtid-consistency=ON
   --binlog-expire-logs-seconds=86400 --max-connections=500 --innodb-buffer-pool-size=128M
   --default-time-zone=+00:00 --mysqlx=OFF)
+mariadbd_options=(--server-id=1 --log-bin=binlog --gtid-strict-mode=ON --binlog-format=ROW
+  --binlog-row-metadata=FULL --log-slave-updates=ON --sync-binlog=1 --binlog-expire-logs-seconds=86400
+  --max-connections=500 --innodb-buffer-pool-size=128M --default-time-zone=+00:00)
 
 say() { printf 'servers: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -91,8 +97,10 @@ kept_port() {
 
 # ---- the root filesystem
 
+able() { engine || { command -v apt-get >/dev/null && ((EUID == 0)); }; }
+
 need_root() {
-  local other='start Docker, or set RELAY_TEST_MYSQL_DSN and RELAY_TEST_AMQP_URL'
+  local other='start Docker, or set RELAY_TEST_MYSQL_DSN, RELAY_TEST_MARIADB_DSN and RELAY_TEST_AMQP_URL'
   command -v apt-get >/dev/null || die "no Docker engine answers and this is not Debian: $other"
   ((EUID == 0)) || die "no Docker engine answers and chroot needs root: sudo make up (or: $other)"
 }
@@ -120,22 +128,26 @@ contained() {
   fi
 }
 
-build_root() {
-  local from
+need_mmdebstrap() {
   if ! command -v mmdebstrap >/dev/null || [[ -z $(mirror) ]]; then
     apt-get update >&2 || die "apt-get update failed, see above: mend the network or /etc/apt, then: make up"
   fi
   command -v mmdebstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mmdebstrap >&2 ||
     die "mmdebstrap is missing: apt-get install mmdebstrap"
-  from=$(mirror)
-  [[ $from ]] || die "apt knows no Debian mirror (a URI that ends in /debian, component main): add one to /etc/apt/sources.list"
-  say "building $root from Debian packages, about 800 MB; half a minute or more"
-  discard "$root.new"
-  contained mmdebstrap --mode=root --variant=minbase --include=mysql-server,rabbitmq-server \
-    --aptopt='Acquire::Check-Valid-Until "false"' unstable "$root.new" "$from" >&2 ||
+  [[ $(mirror) ]] || die "apt knows no Debian mirror (a URI that ends in /debian, component main): add one to /etc/apt/sources.list"
+}
+
+build_root() { # ROOT SUITE PACKAGES
+  say "building $1 from Debian $2; half a minute or more"
+  discard "$1.new"
+  # The packages start their server to set it up. It must not want port 3306: other builds may run.
+  # shellcheck disable=SC2016 # expanded by mmdebstrap
+  contained mmdebstrap --mode=root --variant=minbase --include="$3" \
+    --essential-hook='mkdir -p "$1/etc/mysql/conf.d" && printf "[mysqld]\nskip_networking\nloose_mysqlx=OFF\n" >"$1/etc/mysql/conf.d/build.cnf"' \
+    --aptopt='Acquire::Check-Valid-Until "false"' "$2" "$1.new" "$(mirror)" >&2 ||
     die "mmdebstrap failed, see above; to try again: make up"
-  printf '127.0.0.1 localhost %s\n' "$(hostname)" >"$root.new/etc/hosts"
-  mv "$root.new" "$root"
+  printf '127.0.0.1 localhost %s\n' "$(hostname)" >"$1.new/etc/hosts"
+  mv "$1.new" "$1"
 }
 
 # build_template: an initialised MySQL data directory, to be copied.
@@ -150,33 +162,72 @@ CREATE USER root@127.0.0.1 IDENTIFIED BY '$password';
 GRANT ALL ON *.* TO root@127.0.0.1 WITH GRANT OPTION;
 GRANT PROXY ON ''@'' TO root@127.0.0.1 WITH GRANT OPTION;
 SQL
-  (become "$new" mysql mysqld --no-defaults --initialize-insecure --datadir=/srv/data --init-file=/srv/init.sql) 2>"$dev/template.log" ||
+  (become "$root" "$new" mysql mysqld --no-defaults --initialize-insecure --datadir=/srv/data --init-file=/srv/init.sql) 2>"$dev/template.log" ||
     die "mysqld --initialize failed, see $dev/template.log; to begin afresh: rm -rf $root && make up"
   rm -f "$new/data/auto.cnf" # so that each copy gets a server uuid of its own
   mv "$new" "$dev/template"
 }
 
-# ready_root makes what is missing; its renames make the mere existence of a name mean that it is complete.
+# build_mariadb_template: the same for MariaDB.
+build_mariadb_template() {
+  local new=$dev/mariadb-template.new
+  say "initialising MariaDB"
+  discard "$new"
+  mkdir -p "$new"
+  cat >"$new/init.sql" <<SQL
+FLUSH PRIVILEGES;
+DELETE FROM mysql.global_priv WHERE user = '' OR host NOT IN ('localhost', '127.0.0.1');
+ALTER USER root@localhost IDENTIFIED BY '$password';
+CREATE OR REPLACE USER root@127.0.0.1 IDENTIFIED BY '$password';
+GRANT ALL ON *.* TO root@127.0.0.1 WITH GRANT OPTION;
+SQL
+  (become "$mariadb_root" "$new" mysql mariadb-install-db --no-defaults --datadir=/srv/data --skip-test-db \
+    --auth-root-authentication-method=normal --extra-file=/srv/init.sql) &>"$dev/mariadb-template.log" ||
+    die "mariadb-install-db failed, see $dev/mariadb-template.log; to begin afresh: rm -rf $mariadb_root && make up"
+  mv "$new" "$dev/mariadb-template"
+}
+
+# ready_root and ready_mariadb make what is missing; their renames make the mere existence of a name mean
+# that it is complete.
 ready_root() {
   need_root
   [[ -e $root && -e $dev/template ]] && return
   [[ $locked ]] || lock
-  [[ -e $root ]] || build_root
+  [[ -e $root ]] || { need_mmdebstrap; build_root "$root" unstable mysql-server,rabbitmq-server; }
   [[ -e $dev/template ]] || build_template
+}
+
+ready_mariadb() {
+  need_root
+  [[ -e $mariadb_root && -e $dev/mariadb-template ]] && return
+  [[ $locked ]] || lock
+  [[ -e $mariadb_root ]] || { need_mmdebstrap; build_root "$mariadb_root" stable mariadb-server; }
+  [[ -e $dev/mariadb-template ]] || build_mariadb_template
+}
+
+# ready_both is the two at the same time: most of it is waiting for packages.
+ready_both() {
+  local second
+  need_root
+  [[ -e $root && -e $mariadb_root ]] || need_mmdebstrap
+  ready_mariadb &
+  second=$!
+  ready_root
+  wait "$second" || die "MariaDB could not be made ready, see above"
 }
 
 # ---- one server
 
 # claim DIR PORT: checks the arguments and takes DIR for this process and what it becomes.
 claim() {
-  [[ ${1-} == /* && ${2-} =~ ^[0-9]+$ ]] || die "usage: $self mysqld|rabbitmq DIR PORT, where DIR is an absolute path"
+  [[ ${1-} == /* && ${2-} =~ ^[0-9]+$ ]] || die "usage: $self mysqld|mariadbd|rabbitmq DIR PORT, where DIR is an absolute path"
   mkdir -p "$1"
   exec 8>"$1/lock"
   flock -w 2 8 || die "$1 is in use by process $(cat "$1/pid" 2>/dev/null || echo '(starting)'): stop it, or name another directory"
   rm -rf "$1/tmp" # a killed server's socket lock names a process that may still be seen
 }
 
-# become DIR USER CMD...: turns this process into CMD, as USER in the root filesystem, with DIR as /srv.
+# become ROOT DIR USER CMD...: turns this process into CMD, as USER in a root filesystem, with DIR as /srv.
 # The mounts are in a namespace that ends with it; where that is not permitted a parent stays to undo them.
 become() {
   local mnt=$dev/mnt.$BASHPID child status=0
@@ -193,12 +244,12 @@ become() {
   exit "$status"
 }
 
-# enter MNT DIR USER CMD...: the second half of become, inside the namespace. CMD may begin with VAR=value.
+# enter MNT ROOT DIR USER CMD...: the second half of become, inside the namespace. CMD may begin with VAR=value.
 enter() {
-  local mnt=$1 dir=$2 user=$3
-  shift 3
+  local mnt=$1 dir=$3 user=$4
   mkdir -p "$mnt" "$dir/tmp"
-  mount --bind "$root" "$mnt"
+  mount --bind "$2" "$mnt"
+  shift 4
   mount --bind /proc "$mnt/proc"
   mount --bind /dev "$mnt/dev"
   mount --bind "$dir" "$mnt/srv"
@@ -206,6 +257,14 @@ enter() {
   record $$ "$dir"
   exec chroot --userspec="$user:$user" "$mnt" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin \
     HOME=/srv TMPDIR=/srv/tmp TZ=UTC LC_ALL=C.UTF-8 "$@"
+}
+
+# furnish DIR TEMPLATE: gives a server its data, unless it has them.
+furnish() {
+  [[ -e $1/data ]] && return
+  rm -rf "$1/data.new"
+  cp -a --reflink=auto "$2/data" "$1/data.new"
+  mv "$1/data.new" "$1/data"
 }
 
 # keyring DIR DATA: DIR/bin gets what makes a server load a keyring: a manifest, whose place is beside
@@ -234,14 +293,22 @@ mysqld() { # DIR PORT OPTIONS...
     binary=/srv/bin/mysqld
     set -- --basedir=/usr --plugin-dir=/srv/bin "$@"
   fi
-  if [[ ! -e $dir/data ]]; then
-    rm -rf "$dir/data.new"
-    cp -a --reflink=auto "$dev/template/data" "$dir/data.new"
-    mv "$dir/data.new" "$dir/data"
-  fi
-  become "$dir" mysql "$binary" --no-defaults --datadir=/srv/data --tmpdir=/srv/tmp \
+  furnish "$dir" "$dev/template"
+  become "$root" "$dir" mysql "$binary" --no-defaults --datadir=/srv/data --tmpdir=/srv/tmp \
     --socket=/srv/tmp/mysql.sock --pid-file=/srv/tmp/mysql.pid \
     "${mysqld_options[@]}" --bind-address=127.0.0.1 --port="$port" "$@"
+}
+
+mariadbd() { # DIR PORT OPTIONS...
+  claim "$@"
+  local dir=$1 port=$2
+  shift 2
+  if engine; then dockerise "$dir" "$port" mariadb mariadbd "${mariadbd_options[@]}" "$@"; fi
+  ready_mariadb
+  furnish "$dir" "$dev/mariadb-template"
+  become "$mariadb_root" "$dir" mysql mariadbd --no-defaults --datadir=/srv/data --tmpdir=/srv/tmp \
+    --socket=/srv/tmp/mysql.sock --pid-file=/srv/tmp/mysql.pid \
+    "${mariadbd_options[@]}" --bind-address=127.0.0.1 --port="$port" "$@"
 }
 
 rabbitmq() { # DIR PORT
@@ -255,7 +322,7 @@ rabbitmq() { # DIR PORT
   printf '%s\n' "listeners.tcp.local = 127.0.0.1:$port" 'disk_free_limit.absolute = 50MB' >"$dir/rabbitmq.conf"
   # epmd dies with the process that becomes the broker; waiting for it keeps Erlang from starting another.
   # shellcheck disable=SC2016 # expanded inside
-  become "$dir" rabbitmq ERL_EPMD_PORT="$(<"$dir/epmd.port")" ERL_EPMD_ADDRESS=127.0.0.1 \
+  become "$root" "$dir" rabbitmq ERL_EPMD_PORT="$(<"$dir/epmd.port")" ERL_EPMD_ADDRESS=127.0.0.1 \
     RABBITMQ_NODENAME="$(<"$dir/node")" RABBITMQ_DIST_PORT="$(free_port)" \
     RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}' \
     RABBITMQ_CONF_ENV_FILE=/dev/null RABBITMQ_CONFIG_FILE=/srv/rabbitmq.conf RABBITMQ_ADVANCED_CONFIG_FILE=/srv/advanced.config \
@@ -283,10 +350,18 @@ mysql() { # ARGS...
   MYSQL_PWD=$password exec chroot "$root" mysql --no-defaults -h127.0.0.1 -P"$(<"$dev/mysqld.port")" -uroot "$@"
 }
 
+mariadb() { # ARGS...
+  if engine; then compose exec -T mariadb mariadb -uroot -p"$password" "$@"; exit; fi
+  need_root
+  alive "$dev/mariadbd" || die "no MariaDB runs here: make up"
+  MYSQL_PWD=$password exec chroot "$mariadb_root" mariadb --no-defaults --disable-ssl-verify-server-cert -h127.0.0.1 -P"$(<"$dev/mariadbd.port")" -uroot "$@"
+}
+
 # ---- Docker
 
 compose() {
-  MYSQLD_OPTIONS="${mysqld_options[*]}" ROOT_PASSWORD=$password MYSQL_PORT=$(<"$dev/mysqld.port") AMQP_PORT=$(<"$dev/rabbitmq.port") \
+  MYSQLD_OPTIONS="${mysqld_options[*]}" MARIADBD_OPTIONS="${mariadbd_options[*]}" ROOT_PASSWORD=$password \
+    MYSQL_PORT=$(<"$dev/mysqld.port") MARIADB_PORT=$(<"$dev/mariadbd.port") AMQP_PORT=$(<"$dev/rabbitmq.port") \
     docker compose -p "relay-$(cksum <<<"$top" | cut -d' ' -f1)" -f "$top/testdata/compose.yaml" "$@"
 }
 
@@ -295,7 +370,7 @@ dockerise() {
   local dir=$1 port=$2 service=$3 name=relay-$3-$2 inner volume pid=0 child status=0 files=()
   shift 3
   case $service in
-    mysql) inner=3306 volume=/var/lib/mysql ;;
+    mysql | mariadb) inner=3306 volume=/var/lib/mysql ;;
     rabbitmq) inner=5672 volume=/var/lib/rabbitmq ;;
   esac
   if [[ -e $dir/bin/mysqld.my ]]; then # see keyring
@@ -305,7 +380,7 @@ dockerise() {
   echo "$name" >"$dir/container"
   docker rm -f "$name" &>/dev/null || true
   docker run --rm --name "$name" --hostname "$service" -p "127.0.0.1:$port:$inner" -v "$dir/data:$volume" "${files[@]}" \
-    -e MYSQL_ROOT_PASSWORD="$password" -e MYSQL_ROOT_HOST=% -e RABBITMQ_ENABLED_PLUGINS=rabbitmq_consistent_hash_exchange \
+    -e MYSQL_ROOT_PASSWORD="$password" -e MYSQL_ROOT_HOST=% -e MARIADB_ROOT_PASSWORD="$password" -e RABBITMQ_ENABLED_PLUGINS=rabbitmq_consistent_hash_exchange \
     "$(sed -n "s/^ *image: *\($service:.*\)/\1/p" "$top/testdata/compose.yaml")" "$@" &
   child=$!
   trap 'docker stop -t 60 "$name" >/dev/null' TERM INT
@@ -315,10 +390,14 @@ dockerise() {
   exit "$status"
 }
 
-# ---- both servers
+# ---- all servers
 
 mysqld_answers() {
   MYSQL_PWD=$password chroot "$root" mysql --no-defaults -h127.0.0.1 -P"$1" -uroot -e 'SELECT 1' &>/dev/null
+}
+
+mariadbd_answers() {
+  MYSQL_PWD=$password chroot "$mariadb_root" mariadb --no-defaults -h127.0.0.1 -P"$1" -uroot -e 'SELECT 1' &>/dev/null
 }
 
 # rabbitmq_answers PORT: the broker takes the AMQP 0-9-1 greeting and begins with a method frame (type 1).
@@ -356,47 +435,80 @@ await() {
   done
 }
 
-# publish DSN URL: writes .dev/env, for the shell and for the tests, and prints it.
+# publish NAME VALUE...: writes .dev/env, for the shell and for the tests, and prints it. It leaves out
+# what is empty.
 publish() {
   local quote="'\\''"
-  printf "%s='%s'\n" RELAY_TEST_MYSQL_DSN "${1//\'/$quote}" RELAY_TEST_AMQP_URL "${2//\'/$quote}" >"$dev/env.new"
+  while (($#)); do
+    [[ -z $2 ]] || printf "%s='%s'\n" "$1" "${2//\'/$quote}"
+    shift 2
+  done >"$dev/env.new"
   mv "$dev/env.new" "$dev/env"
   cat "$dev/env"
 }
 
 must_reach() { # VARIABLE HOST:PORT
   local at=${2//[][]/}
-  reachable "${at%:*}" "${at##*:}" || die "$1 is set but nothing answers at '$2': start that server, or unset both variables"
+  reachable "${at%:*}" "${at##*:}" || die "$1 is set but nothing answers at '$2': start that server, or unset it"
 }
 
-# up_given: both servers are there already; the environment says where.
-up_given() {
+must_reach_dsn() { must_reach "$1" "$(sed -nE 's/.*tcp\(([^)]+)\).*/\1/p' <<<"${!1}")"; } # VARIABLE
+
+# given: whether MySQL and RabbitMQ are there already; the environment says where.
+given() {
   local dsn=${RELAY_TEST_MYSQL_DSN-} url=${RELAY_TEST_AMQP_URL-} at
+  [[ $dsn$url ]] || return
   [[ $dsn && $url ]] || die "RELAY_TEST_MYSQL_DSN and RELAY_TEST_AMQP_URL go together: set both, or unset both"
-  must_reach RELAY_TEST_MYSQL_DSN "$(sed -nE 's/.*tcp\(([^)]+)\).*/\1/p' <<<"$dsn")"
+  must_reach_dsn RELAY_TEST_MYSQL_DSN
   at=$(sed -nE 's#^amqps?://([^@/]*@)?([^/?]+).*#\2#p' <<<"$url")
   if [[ ! $at =~ :[0-9]+$ ]]; then [[ $url == amqps:* ]] && at+=:5671 || at+=:5672; fi
   must_reach RELAY_TEST_AMQP_URL "$at"
   say "using the servers of RELAY_TEST_MYSQL_DSN and RELAY_TEST_AMQP_URL"
-  publish "$dsn" "$url"
+}
+
+given_mariadb() {
+  [[ ${RELAY_TEST_MARIADB_DSN-} ]] || return
+  must_reach_dsn RELAY_TEST_MARIADB_DSN
+  say "using the server of RELAY_TEST_MARIADB_DSN"
 }
 
 up() {
+  local dsn url mariadb services=()
   lock
-  if [[ ${RELAY_TEST_MYSQL_DSN-}${RELAY_TEST_AMQP_URL-} ]]; then up_given; return; fi
+  if given; then dsn=$RELAY_TEST_MYSQL_DSN url=$RELAY_TEST_AMQP_URL; else services=(mysqld rabbitmq); fi
+  if given_mariadb; then
+    mariadb=$RELAY_TEST_MARIADB_DSN
+  elif [[ ${dsn-} ]] && ! able; then
+    mariadb=
+    say "no MariaDB: its tests fail; for them set RELAY_TEST_MARIADB_DSN, start Docker, or be root on Debian"
+  else
+    services+=(mariadbd)
+  fi
+  bring_up "${services[@]}"
+  publish RELAY_TEST_MYSQL_DSN "${dsn-root:$password@tcp(127.0.0.1:$(<"$dev/mysqld.port"))/}" \
+    RELAY_TEST_MARIADB_DSN "${mariadb-root:$password@tcp(127.0.0.1:$(<"$dev/mariadbd.port"))/}" \
+    RELAY_TEST_AMQP_URL "${url-amqp://guest:guest@127.0.0.1:$(<"$dev/rabbitmq.port")/}"
+}
+
+bring_up() { # NAME...
+  local name
+  (($#)) || return 0
   if engine; then
-    [[ -n $(compose ps -q 2>/dev/null) ]] || { kept_port mysqld; kept_port rabbitmq; } >/dev/null
-    compose up -d --wait >&2 || die "docker compose failed, see above; for the servers' logs: docker compose ls, docker compose -p NAME logs"
+    for name in mysqld mariadbd rabbitmq; do # a container that runs has its port
+      [[ -s $dev/$name.port && -n $(compose ps -q "${name%d}" 2>/dev/null) ]] || kept_port "$name" >/dev/null
+    done
+    compose up -d --wait "${@%d}" >&2 || die "docker compose failed, see above; for the servers' logs: docker compose ls, docker compose -p NAME logs"
     mkdir -p "$dev/rabbitmq"
     compose ps -q rabbitmq >"$dev/rabbitmq/container"
-  else
-    ready_root
-    start mysqld
-    start rabbitmq
-    await mysqld
-    await rabbitmq
+    return
   fi
-  publish "root:$password@tcp(127.0.0.1:$(<"$dev/mysqld.port"))/" "amqp://guest:guest@127.0.0.1:$(<"$dev/rabbitmq.port")/"
+  case "$*" in
+    *mysqld*mariadbd*) ready_both ;;
+    *mysqld*) ready_root ;;
+    *) ready_mariadb ;;
+  esac
+  for name; do start "$name"; done
+  for name; do await "$name"; done
 }
 
 # stop NAME: SIGTERM, and after a minute SIGKILL.
@@ -418,15 +530,16 @@ down() {
   lock
   rm -f "$dev/env"
   stop mysqld
+  stop mariadbd
   stop rabbitmq
   for mnt in "$dev"/mnt.*; do # left by a killed parent, see become; one in use stays
     if umount -R "$mnt" 2>/dev/null; then rmdir "$mnt"; fi
   done
-  if [[ -s $dev/mysqld.port && -s $dev/rabbitmq.port ]] && engine; then compose down >&2; fi
+  if [[ -s $dev/mysqld.port && -s $dev/mariadbd.port && -s $dev/rabbitmq.port ]] && engine; then compose down >&2; fi
 }
 
 command=${1-}
 case $command in
-  up | down | mysqld | rabbitmq | rabbitmqctl | mysql | enter) shift; "$command" "$@" ;;
-  *) die "usage: $0 up | down | mysqld DIR PORT [OPTION...] | rabbitmq DIR PORT | rabbitmqctl DIR ARG... | mysql ARG..." ;;
+  up | down | mysqld | mariadbd | rabbitmq | rabbitmqctl | mysql | mariadb | enter) shift; "$command" "$@" ;;
+  *) die "usage: $0 up | down | mysqld|mariadbd DIR PORT [OPTION...] | rabbitmq DIR PORT | rabbitmqctl DIR ARG... | mysql|mariadb ARG..." ;;
 esac

@@ -17,7 +17,7 @@ something that run needs is missing.
 Example:
    relay check --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
                --amqp-url amqp://relay:pw@127.0.0.1:5672/ --partitions 4`,
-		Flags: append(placeFlags(), &cli.BoolFlag{Name: "json", Usage: "print JSON"}),
+		Flags: append(placeFlags(), badEventFlag(), &cli.BoolFlag{Name: "json", Usage: "print JSON"}),
 		Action: func(c *cli.Context) error {
 			cfg, err := config(c)
 			if err != nil {

@@ -5,8 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/relay"
+	"github.com/outboxrelay/relay/relay/relaytest"
 )
 
 // names are the requirements that check looks at, in its order.
@@ -23,15 +26,16 @@ func checked(t *testing.T, got result) map[string]binlog.Requirement {
 	return found
 }
 
-func TestCheck(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestCheck(t *testing.T) { onEach(t, testCheck) }
+
+func testCheck(t *testing.T, on source) {
+	r := on.rig(t)
 	all := []string{
-		"mysql", "log_bin", "gtid_mode", "binlog_row_image", "table", "engine", "grant SELECT", "grant REPLICATION SLAVE",
-		"grant REPLICATION CLIENT", "checkpoint", "rabbitmq", "exchange", "queue " + r.queue(0), "queue " + r.queue(3),
+		"mysql", "log_bin", r.pick("gtid_mode", "gtid_strict_mode"), "binlog_row_image", "table", "engine", "grant SELECT", "grant REPLICATION SLAVE",
+		r.pick("grant REPLICATION CLIENT", "grant BINLOG MONITOR"), "checkpoint", "rabbitmq", "exchange", "queue " + r.queue(0), "queue " + r.queue(3),
 	}
 	before := r.run("check", "--partitions", "4")
-	before.want(t, 0, "none yet", "not there yet")
+	before.want(t, 0, "none yet", "not there yet", r.pick("MySQL ", "MariaDB ")+r.text("SELECT @@version"))
 	if r.exists() {
 		t.Error("check has made a checkpoint")
 	}
@@ -75,13 +79,22 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestStatus(t *testing.T) { onEach(t, testStatus) }
+
+func testStatus(t *testing.T, on source) {
+	r := on.rig(t)
 	r.exec("CREATE TABLE notes (id INT PRIMARY KEY)")
 	none := r.run("status", "--partitions", "1")
 	none.want(t, 78, "does not exist", r.exchange)
 	none.oneLine(t)
+	if strings.Contains(none.stdout, "does not exist") { // it was there, too
+		t.Errorf("standard output repeats the refusal:\n%s", none.stdout)
+	}
+	away := mustDSN(t, r.dsn)
+	away.Addr = "127.0.0.1:1"
+	got := r.run("status", "--partitions", "1", "--mysql-dsn", away.FormatDSN())
+	got.want(t, 75, "source       at 127.0.0.1:1: see the last line", "broker       exchange:", "type the same again")
+	got.oneLine(t)
 	r.begun()
 	report := func() (report relay.Report) {
 		t.Helper()
@@ -105,6 +118,45 @@ func TestStatus(t *testing.T) {
 	if up.State.Sequence != 3 || up.Broker.Queues[0].Messages != 3 {
 		t.Errorf("the daemon is up, status is %+v", up)
 	}
-	r.run("status", "--partitions", "1").want(t, 0, "sequence     3", "executed "+r.text("SELECT @@server_uuid"))
+	r.run("status", "--partitions", "1").want(t, 0, "sequence     3", "executed "+r.text(r.pick("SELECT @@server_uuid", "SELECT '0-1-'")))
 	d.stop()
+}
+
+// TestCheckBroker: what a broker lacks for --partitions, check says as run
+// does. It said ok in each of these cases, and that run declares what is not
+// there.
+func TestCheckBroker(t *testing.T) {
+	t.Parallel()
+	b := relaytest.PrivateRabbitMQ(t)
+	b.Ctl(t, "add_user", "relay", secret)
+	r := newRig(t)
+	r.dropTopology() // of the broker of all tests
+	r.amqp = b.URL
+	user := *r
+	user.amqp = onVhost(t, b, "/")
+	t.Run("no right to declare", func(t *testing.T) {
+		b.Ctl(t, "set_permissions", "-p", "/", "relay", "^$", ".*", ".*")
+		r.declare("x-consistent-hash", false)
+		user.sameWords(t, "--partitions", "1")
+		user.run("check").want(t, 0) // it needs none
+		r.dropTopology()
+	})
+	permit(t, b, "/")
+	t.Run("a queue with a limit", func(t *testing.T) {
+		err := r.onBroker(func(channel *amqp.Channel) error {
+			_, err := channel.QueueDeclare(r.queue(0), true, false, false, false, amqp.Table{"x-queue-type": "quorum", "x-single-active-consumer": true, "x-max-length": 7})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		user.sameWords(t, "--partitions", "1")
+		r.dropTopology()
+	})
+	t.Run("no plugin", func(t *testing.T) {
+		user.run("check", "--partitions", "1").want(t, 0, "not there yet")
+		b.Ctl(t, "eval", `rabbit_registry:unregister(exchange, <<"x-consistent-hash">>).`)
+		user.sameWords(t, "--partitions", "1")
+		user.run("run", "--partitions", "1").want(t, 78, "does not know the exchange type", "rabbitmq-plugins enable")
+	})
 }

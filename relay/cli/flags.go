@@ -70,9 +70,13 @@ func runFlags() []cli.Flag {
 	return append(append(placeFlags(), paceFlags()...),
 		&cli.Uint64Flag{Name: "server-id", Usage: "replica id", DefaultText: "derived from host and checkpoint path, 2^31 and up", EnvVars: env("server-id")},
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
-		text("on-bad-event", "stop", "stop: exit with 65; park: put it into <checkpoint>.parked and hold its aggregate back"),
+		badEventFlag(),
 		text("listen", "127.0.0.1:9347", "address of /metrics, /healthz, /readyz; '': off"),
 	)
+}
+
+func badEventFlag() cli.Flag {
+	return text("on-bad-event", "stop", "stop: exit with 65; park: put it into <checkpoint>.parked and hold its aggregate back")
 }
 
 // config reads the flags. Its errors wrap relay.ErrUsage.
@@ -88,6 +92,7 @@ func config(c *cli.Context) (relay.Config, error) {
 	if cfg.Broker, err = broker(c); err != nil {
 		return cfg, err
 	}
+	cfg.SourcePasswordFile, cfg.BrokerPasswordFile = c.String("mysql-password-file"), c.String("amqp-password-file")
 	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
 	cfg.Start = relay.Backfill
 	cfg.Listen = c.String("listen")
@@ -117,8 +122,11 @@ func pace(c *cli.Context, cfg *relay.Config) error {
 	if c.IsSet("window") && (cfg.Window < 1 || cfg.Window > 1<<16) {
 		return usage("--window %d is not between 1 and 65536", cfg.Window)
 	}
-	if c.IsSet("drain-timeout") && cfg.DrainTimeout <= 0 || cfg.GiveUpAfter < 0 {
-		return usage("--drain-timeout %s must be above 0, and --give-up-after %s not below", cfg.DrainTimeout, cfg.GiveUpAfter)
+	if c.IsSet("drain-timeout") && cfg.DrainTimeout <= 0 {
+		return usage("--drain-timeout %s is not above 0; type: --drain-timeout 15s", cfg.DrainTimeout)
+	}
+	if cfg.GiveUpAfter < 0 {
+		return usage("--give-up-after %s is below 0; type: --give-up-after 10m, or 0 for never", cfg.GiveUpAfter)
 	}
 	if o := relay.Order(c.String("order")); o != "" {
 		if o != relay.Strict && o != relay.Pipelined {
@@ -176,13 +184,9 @@ func secretFile(c *cli.Context, flag string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	content, err := os.ReadFile(path)
+	password, err := relay.ReadSecret(path)
 	if err != nil {
 		return "", usage("--%s: %v", flag, err)
-	}
-	password := strings.TrimRight(string(content), "\r\n")
-	if password == "" {
-		return "", usage("--%s: %s is empty", flag, path)
 	}
 	return password, nil
 }

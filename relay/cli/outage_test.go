@@ -135,7 +135,7 @@ func TestSilent(t *testing.T) {
 		{"--mysql-dsn", source.FormatDSN()},
 		{"--amqp-url", (&url.URL{Scheme: "amqp", Host: listener.Addr().String(), Path: "/"}).String()},
 	} {
-		r.run(append([]string{"run", "--give-up-after", "1s", "--log-level", "error"}, flags...)...).want(t, 75, listener.Addr().String(), "no time is left to connect")
+		r.run(append([]string{"run", "--give-up-after", "1s", "--log-level", "error"}, flags...)...).want(t, 75, listener.Addr().String(), "no time is left to connect", "when the server answers: relay run")
 		for len(accepted) > 0 {
 			(<-accepted).Close()
 		}

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -70,7 +71,8 @@ func TestUsage(t *testing.T) {
 		{"window in the environment", []string{"run"}, []string{"RELAY_WINDOW=many"}, 64, []string{`"many"`, "RELAY_WINDOW"}},
 		{"partitions", []string{"run", "--partitions", "-1"}, nil, 64, []string{"--partitions -1", "between 0 and 1024"}},
 		{"server id", []string{"run", "--server-id", "4294967296"}, nil, 64, []string{"--server-id 4294967296"}},
-		{"drain timeout", []string{"run", "--drain-timeout", "-1s"}, nil, 64, []string{"--drain-timeout"}},
+		{"drain timeout", []string{"run", "--drain-timeout", "-1s"}, nil, 64, []string{"--drain-timeout -1s is not above 0; type: --drain-timeout 15s"}},
+		{"give up", []string{"run", "--give-up-after", "-5s"}, nil, 64, []string{"usage: --give-up-after -5s is below 0; type: --give-up-after"}},
 		{"log level", []string{"run", "--log-level", "loud"}, nil, 64, []string{"--log-level", `"loud"`, "debug, info, warn, error"}},
 		{"log format", []string{"run", "--log-format", "xml"}, nil, 64, []string{"--log-format", `"xml"`, "json, console"}},
 		{"password file missing", []string{"run", "--mysql-password-file", "/nowhere/pw"}, nil, 64, []string{"--mysql-password-file", "/nowhere/pw"}},
@@ -153,9 +155,10 @@ func mustRead(t testing.TB, path string) []byte {
 }
 
 // TestUnfitServer: what MySQL refuses, or does not have.
-func TestUnfitServer(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestUnfitServer(t *testing.T) { onEach(t, testUnfitServer) }
+
+func testUnfitServer(t *testing.T, on source) {
+	r := on.rig(t)
 	r.exec("CREATE TABLE short (id BINARY(16) PRIMARY KEY, aggregate_id BIGINT, payload JSON)",
 		"CREATE TABLE odd (id DOUBLE PRIMARY KEY, aggregate_id BIGINT, topic TEXT, payload JSON, created_at DATETIME)",
 		"CREATE TABLE old (id BIGINT PRIMARY KEY, aggregate_id BIGINT, topic TEXT, payload JSON, created_at DATETIME) ENGINE=MyISAM")
@@ -185,7 +188,7 @@ func TestUnfitServer(t *testing.T) {
 		{"no grant but to connect", []string{"run"}, []string{lacking(1)}, 78, []string{"GRANT SELECT ON"}},
 		{"no SELECT", []string{"run", "--mysql-dsn", strings.TrimPrefix(lacking(2, slave, client), "RELAY_MYSQL_DSN=")}, nil, 78, []string{"SELECT", "GRANT SELECT ON `" + r.database() + "`.`outbox` TO '" + r.user + "_2'@'%'"}},
 		{"no REPLICATION SLAVE", []string{"run"}, []string{lacking(3, read, client)}, 78, []string{"not granted", "GRANT REPLICATION SLAVE ON *.* TO '" + r.user + "_3'@'%'"}},
-		{"no REPLICATION CLIENT", []string{"run"}, []string{lacking(4, read, slave)}, 78, []string{"not granted", "GRANT REPLICATION CLIENT ON *.* TO '" + r.user + "_4'@'%'"}},
+		{"no REPLICATION CLIENT", []string{"run"}, []string{lacking(4, read, slave)}, 78, []string{"not granted", "GRANT " + r.pick("REPLICATION CLIENT", "BINLOG MONITOR") + " ON *.* TO '" + r.user + "_4'@'%'"}},
 		{"password", []string{"run"}, []string{"RELAY_MYSQL_DSN=" + wrong.FormatDSN()}, 78, []string{r.user, "--mysql-password-file"}},
 	})
 	t.Run("password file", func(t *testing.T) {
@@ -225,6 +228,24 @@ func TestUnfitBroker(t *testing.T) {
 	if r.exists() {
 		t.Error("a relay that never connected has made a checkpoint")
 	}
+	for _, args := range [][]string{
+		{"--partitions", "1", "--exchange", queue.exchange},
+		{"--partitions", "4", "--exchange", fanout.exchange},
+		{"--exchange", fanout.exchange},
+		{"--exchange", r.exchange},
+	} {
+		r.sameWords(t, args...)
+	}
+}
+
+// sameWords wants check to say what run refuses, in its words. It said ok of a
+// queue of another kind.
+func (r *rig) sameWords(t *testing.T, flags ...string) {
+	t.Helper()
+	refused := r.run(append([]string{"run"}, flags...)...)
+	refused.want(t, 78)
+	words := strings.TrimPrefix(strings.TrimSpace(refused.stderr), "relay: ")
+	r.run(append([]string{"check"}, flags...)...).want(t, 3, words)
 }
 
 // TestListen: the address is in use.
@@ -245,13 +266,18 @@ func TestListen(t *testing.T) {
 
 // TestSettings walks through a server's settings: each refusal names a
 // statement that mends it.
-func TestSettings(t *testing.T) {
-	t.Parallel()
-	server := relaytest.PrivateMySQL(t, "--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--binlog-format=MIXED", "--binlog-row-image=MINIMAL")
+func TestSettings(t *testing.T) { onEach(t, testSettings) }
+
+func testSettings(t *testing.T, on source) {
+	options, mode, set := []string{"--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"}, "gtid_mode", "SET PERSIST "
+	if on.name == "mariadb" {
+		options, mode, set = []string{"--gtid-strict-mode=OFF", "--binlog-row-metadata=NO_LOG", "--sync-binlog=0"}, "gtid_strict_mode", "SET GLOBAL "
+	}
+	server := on.private(t, append(options, "--binlog-format=MIXED", "--binlog-row-image=MINIMAL")...)
 	r := rigOn(t, databaseOn(t, server), run(t, nil, "schema", "sql").stdout)
-	for _, step := range []struct{ setting, found string }{{"gtid_mode", "OFF"}, {"binlog_format", "MIXED"}, {"binlog_row_image", "MINIMAL"}} {
+	for _, step := range []struct{ setting, found string }{{mode, "OFF"}, {"binlog_format", "MIXED"}, {"binlog_row_image", "MINIMAL"}} {
 		got := r.run("run", "--partitions", "1")
-		got.want(t, 78, step.setting, "found "+step.found, "SET PERSIST "+step.setting)
+		got.want(t, 78, step.setting, "found "+step.found, set+step.setting)
 		got.oneLine(t)
 		checked := r.run("check", "--partitions", "1")
 		checked.want(t, 3, "FAIL  "+step.setting, step.setting)
@@ -260,7 +286,7 @@ func TestSettings(t *testing.T) {
 			r.exec(statement)
 		}
 	}
-	r.run("check", "--partitions", "1").want(t, 0, "hint  binlog_row_metadata", "type: SET PERSIST binlog_row_metadata = FULL")
+	r.run("check", "--partitions", "1").want(t, 0, "hint  binlog_row_metadata", r.pick("type: SET PERSIST binlog_row_metadata = FULL", "hint  sync_binlog"))
 	r.db.SetMaxIdleConns(0) // a session keeps the format that it began with
 	r.resumePurged(t)
 }
@@ -273,4 +299,37 @@ func TestBinlogOff(t *testing.T) {
 	got := r.run("run", "--partitions", "1")
 	got.want(t, 78, "log_bin", "found OFF", "skip-log-bin")
 	got.oneLine(t)
+}
+
+// TestOtherFlavor: a checkpoint of one flavor is refused for a server of the
+// other by each command that reads it. Without the look at the flavor, run
+// takes a position of MariaDB for the empty set of MySQL, and sends all again.
+func TestOtherFlavor(t *testing.T) {
+	t.Parallel()
+	for i, on := range sources {
+		t.Run("of "+on.name, func(t *testing.T) {
+			t.Parallel()
+			r, other := on.rig(t).begun(), sources[1-i].rig(t)
+			held, product := r.pick("MySQL", "MariaDB"), r.pick("MariaDB", "MySQL")
+			env := append(other.environment(), "RELAY_CHECKPOINT="+r.checkpoint(), "RELAY_PARTITIONS=1")
+			before := mustRead(t, r.checkpoint())
+			for _, command := range []struct {
+				code int
+				args []string
+			}{
+				{78, []string{"run"}},
+				{3, []string{"check"}},
+				{78, []string{"status"}},
+				{78, []string{"resume", "--yes", "--from-gtid", other.executed()}},
+				{78, []string{"resume", "--gap", "backfill"}},
+			} {
+				got := run(t, env, command.args...)
+				got.want(t, command.code, r.checkpoint()+" holds a position of "+held+", and the server is "+product, "--checkpoint")
+				got.oneLine(t)
+			}
+			if !bytes.Equal(mustRead(t, r.checkpoint()), before) {
+				t.Error("a refused command has changed the checkpoint")
+			}
+		})
+	}
 }

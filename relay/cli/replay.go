@@ -15,9 +15,11 @@ func replayCommand() *cli.Command {
 		Name:  "replay",
 		Usage: "send what was parked, or what stands in binlog files",
 		Description: `With --parked: sends the events in <checkpoint>.parked, in the order of each
-aggregate, and takes out what the broker has confirmed. Stop the relay first. An
-event that still cannot be sent stays, with those behind it, and the exit code is
-3; --drop lets it go.
+aggregate, and takes out what the broker has confirmed. Stop the relay first;
+only --dry-run, which lists them, works beside it. An event that still cannot be
+sent stays, with those behind it, and the exit code is 3; --drop lets it go, with
+all others of its id. An end before that is 75; type the same again. --drop-all
+is the way out where the file is damaged or missing: it sends nothing.
 
 With --from-binlog: reads binlog files, in the order in which the server wrote
 them, plain or packed by gzip or zstd. --to - prints the inserts into the outbox
@@ -39,7 +41,8 @@ Examples:
                 --amqp-url amqp://relay:pw@127.0.0.1:5672/`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.BoolFlag{Name: "parked", Usage: "the parked events"},
-			&cli.StringSliceFlag{Name: "drop", Usage: "id of a parked event to let go; can be given more than once"},
+			&cli.StringSliceFlag{Name: "drop", Usage: "id of the parked event, or events, to let go; can be given more than once"},
+			&cli.BoolFlag{Name: "drop-all", Usage: "let all that is parked go, whatever has become of the file, which is kept under another name"},
 			&cli.StringSliceFlag{Name: "from-binlog", Usage: "the outbox's events in binlog `FILE`s"},
 			&cli.StringFlag{Name: "to", Usage: "where to, out of binlog files: - (lines of JSON on standard output), exchange"},
 			&cli.StringFlag{Name: "gtid", Usage: "out of binlog files, only the transactions of this set"},
@@ -56,7 +59,7 @@ Examples:
 			if err != nil {
 				return err
 			}
-			return relay.Replay(c.Context, cfg, relay.ReplayOrder{Drop: c.StringSlice("drop"), DryRun: c.Bool("dry-run")}, c.App.Writer)
+			return relay.Replay(c.Context, cfg, relay.ReplayOrder{Drop: c.StringSlice("drop"), DropAll: c.Bool("drop-all"), DryRun: c.Bool("dry-run")}, c.App.Writer)
 		},
 	}
 }
@@ -71,7 +74,7 @@ func replayFiles(c *cli.Context) error {
 	case to != "-" && (to != "" || !order.DryRun):
 		return usage("--to %q is none of -, exchange; to see what the files hold: relay replay --from-binlog %s --to -", to, order.Files[0])
 	}
-	if c.IsSet("drop") {
+	if c.IsSet("drop") || c.IsSet("drop-all") {
 		return usage("--drop is for parked events; out of binlog files, leave a transaction out with --gtid")
 	}
 	if c.IsSet("gtid") {
@@ -89,6 +92,7 @@ func replayFiles(c *cli.Context) error {
 		if cfg.Broker, err = broker(c); err != nil {
 			return err
 		}
+		cfg.BrokerPasswordFile = c.String("amqp-password-file")
 	}
 	if err := pace(c, &cfg); err != nil {
 		return err

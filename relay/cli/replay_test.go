@@ -335,7 +335,7 @@ func TestReplayBadEvent(t *testing.T) {
 		t.Errorf("lines:\n%s", printed.stdout)
 	}
 	stopped := r.run("replay", "--to", "exchange", "--partitions", "1")
-	stopped.want(t, 65, "payload is NULL", "to go on without its transaction: --gtid '")
+	stopped.want(t, 65, "payload is NULL", "to go on without its transaction: type the same again with --gtid '")
 	_, rest, _ := strings.Cut(stopped.stderr, "--gtid '")
 	rest, _, _ = strings.Cut(rest, "'")
 	r.run("replay", "--to", "exchange", "--partitions", "1", "--gtid", rest).want(t, 0, `"events":1,`)

@@ -13,10 +13,10 @@ import (
 // purge begins a new log file and purges those before it.
 func (r *rig) purge() {
 	r.t.Helper()
-	executed := r.text("SELECT @@GLOBAL.gtid_executed")
+	executed := r.executed()
 	relaytest.Wait(r.t, patience, "the log is purged, which a reader of it holds up", func() bool {
 		r.exec("FLUSH BINARY LOGS", "PURGE BINARY LOGS TO '"+r.lastLog()+"'")
-		return r.text("SELECT GTID_SUBSET(?, @@GLOBAL.gtid_purged)", executed) == "1"
+		return r.set(r.purged()).Contains(r.set(executed))
 	})
 }
 
@@ -32,9 +32,10 @@ func (r *rig) created(n, hours int) {
 // is sent; then the log is followed. It fails when the range ends at a row that
 // was created after its commit's time, when the position is not moved behind
 // the gap, or when what the log brings is sent out of the table as well.
-func TestResumeGap(t *testing.T) {
-	t.Parallel()
-	server := relaytest.PrivateMySQL(t)
+func TestResumeGap(t *testing.T) { onEach(t, testResumeGap) }
+
+func testResumeGap(t *testing.T, on source) {
+	server := on.private(t)
 	for _, layout := range []struct{ name, ddl string }{
 		{"ordered by time", schema.SQL},
 		{"ordered by id", "CREATE TABLE outbox (seq BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, id BINARY(16) NOT NULL, aggregate_id BIGINT NOT NULL, topic VARCHAR(120) NOT NULL, payload JSON NOT NULL, status ENUM('pending','published') NOT NULL DEFAULT 'pending', created_at DATETIME(6) NOT NULL)"},
@@ -54,7 +55,7 @@ func TestResumeGap(t *testing.T) {
 			}
 			r.run("resume", "--gap", "backfill").want(t, 78, "nothing that was not relayed", "relay run")
 			sequence := r.state().Sequence
-			first := r.text("SELECT @@GLOBAL.gtid_executed")
+			first := r.executed()
 			for n := 3; n <= 12; n++ {
 				r.insert(r.db, n, n)
 			}
@@ -64,10 +65,10 @@ func TestResumeGap(t *testing.T) {
 			r.purge()
 			r.insert(r.db, 14, 15)
 			refused := r.run("run", "--partitions", "1")
-			refused.want(t, 78, "purged", "relay resume --gap backfill", r.text("SELECT REPLACE(GTID_SUBTRACT(@@GLOBAL.gtid_purged, ?), '\n', '')", first))
+			refused.want(t, 78, "purged", "relay resume --gap backfill", fmt.Sprintf("no longer has %d transactions", r.set(r.purged()).Count()-r.set(first).Count()))
 			before := mustRead(t, r.checkpoint())
 			dry := r.run("resume", "--gap", "backfill", "--dry-run")
-			dry.want(t, 0, "gap          ", "transactions are purged", "rows at most", "sent again   1 of these rows")
+			dry.want(t, 0, "gap          ", "transactions are purged", "rows at most", "sent again   "+r.pick("1 of these rows", "")) // MariaDB has no fraction of the last commit's second
 			if after := mustRead(t, r.checkpoint()); string(after) != string(before) {
 				t.Error("a dry run has changed the checkpoint")
 			}
@@ -135,6 +136,40 @@ func TestResumeGap(t *testing.T) {
 		}
 		if seen[idText(1)] != 1 { // it was settled long before the kill
 			t.Error("the backfill began again")
+		}
+	})
+	// The second gap begins where the first one ended: the events that were sent
+	// for that one count as sent before. They did not, and nothing was said of what
+	// was left of the first.
+	t.Run("twice", func(t *testing.T) {
+		const rows = 3000
+		r := rigOn(t, databaseOn(t, server), schema.SQL).begun()
+		r.created(rows+1, 5)
+		r.created(rows+2, 0)
+		r.relayed()
+		r.insert(r.db, 1, rows)
+		r.purge()
+		d := r.startAs("resume", "--gap", "backfill", "--partitions", "1", "--window", "1")
+		d.until("some of the backfill is settled", func() bool { return r.state().Sequence > 10 })
+		if err := d.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		left := r.state().Backfill
+		if left == nil {
+			t.Fatal("the backfill had ended")
+		}
+		r.created(rows+3, 0)
+		r.purge()
+		r.take(0)
+		r.run("resume", "--gap", "backfill", "--dry-run").want(t, 0, fmt.Sprint(rows+2, " rows at most: the rest of the backfill that was under way, from ", left.After, " on"))
+		if _, ids := r.resumed("--gap", "backfill"); len(ids) != rows+2 {
+			t.Errorf("sent %d events, want %d", len(ids), rows+2)
+		}
+		r.created(rows+4, 0)
+		r.purge()
+		r.run("resume", "--gap", "backfill", "--dry-run").want(t, 0, fmt.Sprint(rows+3, " rows at most, created from "), fmt.Sprint("sent again   ", rows+2, " of these rows"))
+		if _, ids := r.resumed("--gap", "backfill"); len(ids) != rows+3 {
+			t.Errorf("sent %d events, want %d", len(ids), rows+3)
 		}
 	})
 	t.Run("no checkpoint", func(t *testing.T) {

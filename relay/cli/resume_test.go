@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/outboxrelay/relay/checkpoint"
-	"github.com/outboxrelay/relay/relay/relaytest"
 )
 
 // kept lists the copies of old checkpoints.
@@ -39,9 +39,10 @@ func (r *rig) resumed(args ...string) (printed string, ids []string) {
 	return d.text(), messageIDs(r.take(0))
 }
 
-func TestResume(t *testing.T) {
-	t.Parallel()
-	r := newRig(t).begun()
+func TestResume(t *testing.T) { onEach(t, testResume) }
+
+func testResume(t *testing.T, on source) {
+	r := on.rig(t).begun()
 	r.insert(r.db, 1, 1)
 	if got := messageIDs(r.relayed()); len(got) != 1 {
 		t.Fatalf("got %v", got)
@@ -56,8 +57,14 @@ func TestResume(t *testing.T) {
 
 	t.Run("dry run", func(t *testing.T) {
 		got := r.run("resume", "--from-gtid", middle, "--dry-run")
-		count := r.text("SELECT GTID_SUBTRACT(?, ?)", r.state().GTIDSet, middle)
-		got.want(t, 0, "resume from  "+middle, "sent again   ", " transactions: "+count, "skipped      0 transactions")
+		again := r.state().GTIDSet
+		if r.mariadb() { // numbers of one domain, from the next to the last
+			first, last := r.set(middle).Count()+1, r.set(again).Count()
+			again = fmt.Sprintf("0-1-%d..%d", first, last)
+		} else {
+			again = r.text("SELECT GTID_SUBTRACT(?, ?)", again, middle)
+		}
+		got.want(t, 0, "resume from  "+middle, "sent again   ", " transactions: "+again, "skipped      0 transactions")
 		if after := mustRead(t, r.checkpoint()); !bytes.Equal(before, after) || len(r.kept()) != 0 {
 			t.Errorf("a dry run has changed the checkpoint:\n%s\n%s\nkept: %v", before, after, r.kept())
 		}
@@ -74,7 +81,7 @@ func TestResume(t *testing.T) {
 	})
 	t.Run("skips", func(t *testing.T) {
 		r.insert(r.db, 4, 4)
-		all := r.text("SELECT @@GLOBAL.gtid_executed")
+		all := r.executed()
 		before := mustRead(t, r.checkpoint())
 		got := r.run("resume", "--from-gtid", all)
 		got.want(t, 78, "skips ", "--yes", "--dry-run")
@@ -91,11 +98,15 @@ func TestResume(t *testing.T) {
 		}
 	})
 	t.Run("beyond what is executed", func(t *testing.T) {
-		got := r.run("resume", "--from-gtid", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57", "--yes")
+		foreign := r.pick("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57", "9-9-1")
+		got := r.run("resume", "--from-gtid", foreign, "--yes")
 		got.want(t, 78)
-		ahead := r.run("resume", "--from-gtid", r.state().GTIDSet+",3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57", "--yes")
-		ahead.want(t, 78, "diverged", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57", "relay resume --from-gtid")
+		ahead := r.run("resume", "--from-gtid", r.state().GTIDSet+","+foreign, "--yes")
+		ahead.want(t, 78, "diverged", foreign, "relay resume --from-gtid")
 		ahead.oneLine(t)
+		other := r.run("resume", "--from-gtid", r.pick("0-1-57", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57"), "--yes")
+		other.want(t, 78, "diverged", r.pick("is a position of MariaDB, and the server", "is a position of MySQL, and the server"), "relay status")
+		other.oneLine(t)
 	})
 	t.Run("repairs", func(t *testing.T) {
 		set := r.state().GTIDSet
@@ -155,21 +166,20 @@ func (r *rig) resumePurged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(t.Context(), "SET gtid_next = 'AUTOMATIC:nightly'"); err != nil {
-		t.Fatal(err)
+	if !r.mariadb() {
+		if _, err := conn.ExecContext(t.Context(), "SET gtid_next = 'AUTOMATIC:nightly'"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.insert(conn, 2, 2)
-	relaytest.Wait(t, patience, "the log is purged, which a reader of it holds up", func() bool {
-		r.exec("FLUSH BINARY LOGS", "PURGE BINARY LOGS TO '"+r.lastLog()+"'")
-		return strings.Contains(r.text("SELECT @@GLOBAL.gtid_purged"), "nightly")
-	})
+	r.purge()
 	got := r.run("run", "--partitions", "1")
 	got.want(t, 78, "purged", "relay resume --from-gtid")
 	got.oneLine(t)
 	r.run("check", "--partitions", "1").want(t, 3, "FAIL  checkpoint", "purged")
 	r.run("status", "--partitions", "1").want(t, 3, "purged")
 	r.run("resume", "--from-gtid", early).want(t, 78, "purged")
-	executed := r.text("SELECT @@GLOBAL.gtid_executed")
+	executed := r.executed()
 	r.run("resume", "--from-gtid", executed).want(t, 78, "skips 1 transactions", "--yes")
 	r.insert(r.db, 3, 3)
 	if _, ids := r.resumed("--from-gtid", executed, "--yes"); !slices.Equal(ids, []string{idText(3)}) {
@@ -180,16 +190,6 @@ func (r *rig) resumePurged(t *testing.T) {
 func (r *rig) lastLog() string {
 	r.t.Helper()
 	var last string
-	rows, err := r.db.Query("SHOW BINARY LOGS")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var size, encrypted string
-		if err := rows.Scan(&last, &size, &encrypted); err != nil {
-			r.t.Fatal(err)
-		}
-	}
+	r.eachLog(func(name, _ string) bool { last = name; return true })
 	return last
 }

@@ -46,7 +46,7 @@ type rig struct {
 	flags    []string // of every command
 }
 
-// newRig makes one with the seed table.
+// newRig makes one with the seed table, on MySQL.
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	return rigOn(t, database(t), schema.SQL)
@@ -61,6 +61,9 @@ func rigOn(t testing.TB, root string, ddl ...string) *rig {
 	r.exec("CREATE USER "+r.user+" IDENTIFIED BY '"+secret+"'",
 		"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO "+r.user,
 		"GRANT SELECT ON "+r.database()+".* TO "+r.user)
+	if r.mariadb() {
+		r.exec("GRANT SLAVE MONITOR ON *.* TO " + r.user)
+	}
 	cfg := mustDSN(t, root)
 	cfg.User, cfg.Passwd = r.user, secret
 	r.dsn = cfg.FormatDSN()
@@ -265,7 +268,7 @@ func (d *daemon) until(what string, condition func() bool) {
 func (d *daemon) settled() {
 	d.rig.t.Helper()
 	d.until("it follows", func() bool { return strings.Contains(d.text(), `"message":"following"`) })
-	executed := d.rig.text("SELECT @@GLOBAL.gtid_executed")
+	executed := d.rig.executed()
 	d.until("the checkpoint covers what is committed", func() bool { return d.rig.covers(executed) })
 }
 
@@ -275,12 +278,75 @@ func (r *rig) covers(executed string) bool {
 	if err != nil || state.Backfill != nil {
 		return false
 	}
-	want, err := binlog.ParseGTIDSet(executed)
+	return r.set(state.GTIDSet).Contains(r.set(executed))
+}
+
+func (r *rig) set(text string) *binlog.GTIDSet {
+	r.t.Helper()
+	set, err := binlog.ParseGTIDSet(text)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	have, err := binlog.ParseGTIDSet(state.GTIDSet)
-	return err == nil && have.Contains(want)
+	return set
+}
+
+// mariadb tells whether the source is one.
+func (r *rig) mariadb() bool { return r.text("SELECT FALSE /*M! OR TRUE */") == "1" }
+
+// pick is the first on MySQL and the second on MariaDB.
+func (r *rig) pick(mysql, mariadb string) string {
+	r.t.Helper()
+	if r.mariadb() {
+		return mariadb
+	}
+	return mysql
+}
+
+// executed is the set of all that the source has committed.
+func (r *rig) executed() string {
+	r.t.Helper()
+	if r.mariadb() {
+		return r.text("SELECT @@GLOBAL.gtid_binlog_pos")
+	}
+	return r.text("SELECT REPLACE(@@GLOBAL.gtid_executed, '\n', '')")
+}
+
+// purged is the set of what is no longer in its log.
+func (r *rig) purged() string {
+	r.t.Helper()
+	if r.mariadb() {
+		var file string
+		r.eachLog(func(name, _ string) bool { file = name; return false })
+		return r.text("SELECT COALESCE(BINLOG_GTID_POS(?, 4), '')", file)
+	}
+	return r.text("SELECT REPLACE(@@GLOBAL.gtid_purged, '\n', '')")
+}
+
+// eachLog calls f with the name and size of each log file, until it has enough.
+func (r *rig) eachLog(f func(name, size string) bool) {
+	r.t.Helper()
+	rows, err := r.db.Query("SHOW BINARY LOGS")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for rows.Next() {
+		var name, size string
+		fields := []any{&name, &size}
+		if len(columns) > 2 { // of MySQL: encrypted
+			fields = append(fields, new(string))
+		}
+		if err := rows.Scan(fields...); err != nil {
+			r.t.Fatal(err)
+		}
+		if !f(name, size) {
+			return
+		}
+	}
 }
 
 // begun makes the first checkpoint, so that what follows comes from the log.

@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-func TestStartBackfill(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestStartBackfill(t *testing.T) { onEach(t, testStartBackfill) }
+
+func testStartBackfill(t *testing.T, on source) {
+	r := on.rig(t)
 	r.insert(r.db, 1, 5)
 	r.exec("INSERT INTO outbox (id, aggregate_id, topic, payload, status) VALUES (x'" + hexID(99) + "', 1, 't', '{}', 'published')")
 	d := r.start("--partitions", "1", "--start", "backfill")
@@ -27,9 +28,10 @@ func TestStartBackfill(t *testing.T) {
 	}
 }
 
-func TestStartLatest(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
+func TestStartLatest(t *testing.T) { onEach(t, testStartLatest) }
+
+func testStartLatest(t *testing.T, on source) {
+	r := on.rig(t)
 	r.insert(r.db, 91, 95)
 	d := r.start("--partitions", "1", "--start", "latest")
 	d.settled()
@@ -43,18 +45,15 @@ func TestStartLatest(t *testing.T) {
 // and kills the relay in the middle: none is lost, and what comes twice was in
 // the window or not yet saved.
 func TestBackfillUnderLoad(t *testing.T) {
-	for _, kills := range []int{0, 3} {
-		name := map[int]string{0: "whole", 3: "killed"}[kills]
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			backfillUnderLoad(t, kills)
-		})
+	t.Run("whole", func(t *testing.T) { t.Parallel(); backfillUnderLoad(t, sources[0], 0) })
+	for _, on := range sources {
+		t.Run("killed, "+on.name, func(t *testing.T) { t.Parallel(); backfillUnderLoad(t, on, 3) })
 	}
 }
 
-func backfillUnderLoad(t *testing.T, kills int) {
+func backfillUnderLoad(t *testing.T, on source, kills int) {
 	const before = 6000
-	r := newRig(t)
+	r := on.rig(t)
 	r.insert(r.db, 1, before)
 	ctx, stop := context.WithCancel(t.Context())
 	var writer sync.WaitGroup

@@ -11,7 +11,9 @@ func statusCommand() *cli.Command {
 		Name:  "status",
 		Usage: "tell where the relay stands, whether or not it runs",
 		Description: `Reads the checkpoint file and asks both servers. Exits with 3 when the
-position can no longer be followed, with 75 when a server does not answer.
+position can no longer be followed, with 75 when a server does not answer, and
+with 78 when it refuses, the exchange is not there yet (before the first run
+with --partitions), or the checkpoint is corrupt.
 
 Example:
    relay status --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \

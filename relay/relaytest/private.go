@@ -14,6 +14,12 @@ func PrivateMySQL(t testing.TB, options ...string) string {
 	return startPrivate(t, kindMySQL, options...).url()
 }
 
+// PrivateMariaDB is PrivateMySQL for MariaDB.
+func PrivateMariaDB(t testing.TB, options ...string) string {
+	t.Helper()
+	return startPrivate(t, kindMariaDB, options...).url()
+}
+
 // PrivateRabbitMQ starts a RabbitMQ broker for this test alone, with the
 // consistent-hash exchange's plugin, and ends it in the test's cleanup.
 func PrivateRabbitMQ(t testing.TB) *Broker {

@@ -23,11 +23,12 @@ const serverLimit = 90 * time.Second
 
 // The kinds of servers, as testdata/servers.sh calls them.
 const (
-	kindMySQL  = "mysqld"
-	kindBroker = "rabbitmq"
+	kindMySQL   = "mysqld"
+	kindMariaDB = "mariadbd"
+	kindBroker  = "rabbitmq"
 )
 
-// server is a MySQL server or a broker of a test's or a soak's own: it can be
+// server is a MySQL or MariaDB server or a broker of a test's or a soak's own: it can be
 // stopped, killed and started again on its data, at the same port. One
 // goroutine at a time uses it.
 type server struct {
@@ -75,14 +76,14 @@ func (s *server) url() string { return urlAt(s.kind, s.addr()) }
 
 // urlAt is the url of a server that is reached at another address.
 func urlAt(kind, addr string) string {
-	if kind == kindMySQL {
+	if kind != kindBroker {
 		return "root:relay@tcp(" + addr + ")/"
 	}
 	return "amqp://guest:guest@" + addr + "/"
 }
 
 func (s *server) answers(ctx context.Context) bool {
-	if s.kind == kindMySQL {
+	if s.kind != kindBroker {
 		return execOn(ctx, s.url(), "DO 1") == nil
 	}
 	return onBroker(s.url(), func(*amqp.Channel) error { return nil }) == nil

@@ -20,8 +20,9 @@ import (
 // The environment variables that name the servers. They win over .dev/env,
 // which `make up` writes in the module's root with the same names.
 const (
-	envMySQL = "RELAY_TEST_MYSQL_DSN"
-	envAMQP  = "RELAY_TEST_AMQP_URL"
+	envMySQL   = "RELAY_TEST_MYSQL_DSN"
+	envMariaDB = "RELAY_TEST_MARIADB_DSN"
+	envAMQP    = "RELAY_TEST_AMQP_URL"
 )
 
 // errNoServers says that neither the environment nor .dev/env names a server.
@@ -39,6 +40,25 @@ func MySQL(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return fresh(t, server)
+}
+
+// MariaDB is MySQL on the MariaDB test server.
+func MariaDB(t testing.TB) string {
+	t.Helper()
+	server, err := addressOf(envMariaDB)
+	if err == nil && server == "" {
+		err = errNoServers
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fresh(t, server)
+}
+
+// fresh makes a database on a server for the time of the test.
+func fresh(t testing.TB, server string) string {
+	t.Helper()
 	name := Name(t)
 	dsn, err := createDatabase(t.Context(), server, name)
 	if err != nil {
@@ -92,28 +112,33 @@ func freshName() string { return "relay_" + strings.ToLower(rand.Text()[:12]) }
 // Addresses returns the DSN of the test MySQL server and the URL of the test
 // broker: from the environment, else from .dev/env. It does not dial them.
 func Addresses() (dsn, amqpURL string, err error) {
-	dsn, amqpURL = os.Getenv(envMySQL), os.Getenv(envAMQP)
-	if dsn != "" && amqpURL != "" {
-		return dsn, amqpURL, nil
-	}
-	root, err := moduleRoot()
-	if err != nil {
+	if dsn, err = addressOf(envMySQL); err != nil {
 		return "", "", err
 	}
-	file, err := readEnv(filepath.Join(root, ".dev", "env"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", "", fmt.Errorf("relaytest: read addresses: %w", err)
-	}
-	if dsn == "" {
-		dsn = file[envMySQL]
-	}
-	if amqpURL == "" {
-		amqpURL = file[envAMQP]
+	if amqpURL, err = addressOf(envAMQP); err != nil {
+		return "", "", err
 	}
 	if dsn == "" || amqpURL == "" {
 		return "", "", errNoServers
 	}
 	return dsn, amqpURL, nil
+}
+
+// addressOf is the value of a variable: from the environment, else from
+// .dev/env; empty where it is in neither.
+func addressOf(variable string) (string, error) {
+	if value := os.Getenv(variable); value != "" {
+		return value, nil
+	}
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	file, err := readEnv(filepath.Join(root, ".dev", "env"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("relaytest: read addresses: %w", err)
+	}
+	return file[variable], nil
 }
 
 // moduleRoot walks up from the working directory to the directory of go.mod.

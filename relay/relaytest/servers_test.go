@@ -32,17 +32,33 @@ func TestReadEnv(t *testing.T) {
 }
 
 func TestMySQLIsFresh(t *testing.T) {
-	var name string
-	t.Run("create", func(t *testing.T) {
-		db := DB(t, MySQL(t))
-		if err := db.QueryRow("SELECT DATABASE()").Scan(&name); err != nil {
-			t.Fatal(err)
-		}
-	})
 	server, _, err := Addresses()
 	if err != nil {
 		t.Fatal(err)
 	}
+	isFresh(t, MySQL, server)
+}
+
+func TestMariaDBIsFresh(t *testing.T) {
+	server, err := addressOf(envMariaDB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	isFresh(t, MariaDB, server)
+	var mariadb bool
+	if err := DB(t, server).QueryRow("SELECT FALSE /*M! OR TRUE */").Scan(&mariadb); err != nil || !mariadb {
+		t.Errorf("it is no MariaDB: %v", err)
+	}
+}
+
+func isFresh(t *testing.T, create func(testing.TB) string, server string) {
+	var name string
+	t.Run("create", func(t *testing.T) {
+		db := DB(t, create(t))
+		if err := db.QueryRow("SELECT DATABASE()").Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+	})
 	var left int
 	if err := DB(t, server).QueryRow("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = ?", name).Scan(&left); err != nil {
 		t.Fatal(err)

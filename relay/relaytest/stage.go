@@ -20,7 +20,7 @@ import (
 
 const (
 	startLimit   = 60 * time.Second // until a relay has declared, and delivered first
-	stopLimit    = 30 * time.Second // from SIGTERM to the exit
+	stopLimit    = 90 * time.Second // from SIGTERM to the exit; the relay has a minute to drain
 	cleanupLimit = 30 * time.Second
 )
 
@@ -121,6 +121,7 @@ func (s *stage) startRelay() error {
 			"--exchange", s.name,
 			"--partitions", strconv.Itoa(s.config.Partitions),
 			"--checkpoint", s.checkpointPath(),
+			"--drain-timeout=1m",
 			"--listen="}, s.options...),
 		Env:    []string{"RELAY_MYSQL_DSN=" + s.relayDSN, "RELAY_AMQP_URL=" + s.relayURL},
 		Stderr: s.logPath(),
@@ -187,7 +188,7 @@ func (s *stage) stopRelay() error {
 		return fmt.Errorf("the relay did not end within %v after SIGTERM:\n%s", stopLimit, relay.Tail())
 	}
 	if code := relay.Wait(); code != 0 {
-		return fmt.Errorf("the relay ended with exit code %d after SIGTERM, want 0:\n%s", code, relay.Tail())
+		return fmt.Errorf("the relay ended after SIGTERM by %s, want exit code 0:\n%s", relay.cmd.ProcessState, relay.Tail())
 	}
 	return nil
 }

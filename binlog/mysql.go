@@ -1,0 +1,124 @@
+package binlog
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/go-mysql-org/go-mysql/mysql"
+)
+
+// mySQL is the dialect of MySQL 8.0 and later.
+type mySQL struct{ *Server }
+
+func (s mySQL) executed(ctx context.Context) (*GTIDSet, error) {
+	return s.set(ctx, "SELECT @@GLOBAL.gtid_executed")
+}
+
+func (s mySQL) purged(ctx context.Context) (*GTIDSet, error) {
+	return s.set(ctx, "SELECT @@GLOBAL.gtid_purged")
+}
+
+func (s mySQL) ahead(ctx context.Context, position, executed *GTIDSet) (*GTIDSet, error) {
+	return s.Subtract(ctx, position, executed)
+}
+
+// received needs REPLICATION CLIENT.
+func (s mySQL) received(ctx context.Context) (*GTIDSet, error) {
+	return s.replicaStatus(ctx, "SHOW REPLICA STATUS", "Retrieved_Gtid_Set")
+}
+
+// replicaStatus is the union of the sets in a column that has one for each
+// source.
+func (s *Server) replicaStatus(ctx context.Context, query, column string) (*GTIDSet, error) {
+	set, err := ParseGTIDSet("")
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.db.QueryContext(ctx, query)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	for rows.Next() {
+		cells := make([]sql.RawBytes, len(columns))
+		if err := rows.Scan(pointers(cells)...); err != nil {
+			return nil, s.explain(err)
+		}
+		for i, name := range columns {
+			if name != column {
+				continue
+			}
+			one, err := ParseGTIDSet(string(cells[i]))
+			if err != nil {
+				return nil, err
+			}
+			set = set.Union(one)
+		}
+	}
+	return set, rows.Err()
+}
+
+func (s mySQL) before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet, error) {
+	others, err := s.Subtract(ctx, executed, one)
+	return []*GTIDSet{others}, err
+}
+
+func (mySQL) checked(context.Context) (map[string]bool, error) { return nil, nil }
+
+// snapshot needs no care: a transaction's rows can be seen before its GTID is in
+// gtid_executed.
+func (mySQL) snapshot(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, openSnapshot)
+	return err
+}
+
+func (mySQL) precision() time.Duration { return time.Microsecond }
+
+func (mySQL) identify() string { return "SELECT @@server_uuid" }
+
+func (mySQL) behind(id uint32, position *GTIDSet) request {
+	gtids := position.set.Encode()
+	data := le.AppendUint16([]byte{mysql.COM_BINLOG_DUMP_GTID}, 0)
+	data = le.AppendUint32(data, id)
+	data = le.AppendUint32(data, 0) // length of a file's name
+	data = le.AppendUint64(data, 4) // offset
+	data = le.AppendUint32(data, uint32(len(gtids)))
+	return request{id: id, command: append(data, gtids...)}
+}
+
+func (mySQL) fromFile(id uint32, file string) request {
+	return request{id: id, command: dumpFile(id, file)}
+}
+
+func (mySQL) refused(*mysql.MyError) error { return nil }
+
+func (mySQL) needs(map[string]string) []setting {
+	return []setting{
+		{variable: "log_bin", want: "ON", fix: "remove skip-log-bin and disable-log-bin from the server's option file, then restart it"},
+		{variable: "gtid_mode", want: "ON", fix: "SET PERSIST enforce_gtid_consistency = ON; SET GLOBAL gtid_mode = OFF_PERMISSIVE; SET GLOBAL gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON"},
+		{variable: "binlog_format", want: "ROW", fix: "SET PERSIST binlog_format = ROW /* then let clients reconnect: open sessions keep the old format */"},
+		{variable: "binlog_row_image", want: "FULL", fix: "SET PERSIST binlog_row_image = FULL /* then let clients reconnect: open sessions keep the old image */"},
+		{variable: "binlog_row_metadata", want: "FULL", fix: "SET PERSIST binlog_row_metadata = FULL", advice: true},
+	}
+}
+
+func (s mySQL) probes() []probe {
+	return []probe{
+		{privilege: "REPLICATION SLAVE", try: s.trying("SHOW REPLICAS")},
+		{privilege: "REPLICATION CLIENT", try: s.trying(s.logStatus())},
+	}
+}
+
+// logStatus is the statement that prints the end of the log: 8.0 and 8.1 know
+// only the old words, and 8.4 only the new ones.
+func (s mySQL) logStatus() string {
+	if old(s.Version, "8.0.", "8.1.", "5.") {
+		return "SHOW MASTER STATUS"
+	}
+	return "SHOW BINARY LOG STATUS"
+}

@@ -1,0 +1,327 @@
+package binlog
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+// text is a statement that changes rows and stands in the log as it was
+// written, by a session that set binlog_format to STATEMENT or MIXED.
+type text struct {
+	query
+	tokens []token
+	plain  bool // tokens are surely those that the server saw
+}
+
+// newText takes a query apart. It is not plain where its session's settings
+// give the quotes or the bytes another meaning.
+func newText(q query) *text {
+	t := &text{query: q}
+	t.tokens, t.plain = lex(q.text)
+	t.plain = t.plain && q.ordinary()
+	return t
+}
+
+// insertion is an INSERT … VALUES.
+type insertion struct {
+	database, table string
+	columns         []string    // nil: those of the table, in its order
+	rows            [][][]token // rows of expressions
+	fault           string      // why its rows cannot be told; empty: they can
+
+	raw  bool // a text's bytes go into a binary column as they are
+	utf8 bool // and are UTF-8
+}
+
+// parseInsert reads an INSERT or REPLACE. It returns nil where not even its
+// table can be told.
+func (t *text) parseInsert() *insertion {
+	p := parser{rest: t.tokens}
+	ins := &insertion{database: t.database}
+	ins.raw = safeCharset(t.client) == safeCharset(t.literals)
+	ins.utf8 = ins.raw && strings.HasPrefix(safeCharset(t.client), "utf8")
+	switch {
+	case p.keyword("REPLACE"):
+		ins.fault = "REPLACE"
+	case !p.keyword("INSERT"):
+		return nil
+	}
+	for p.keyword("LOW_PRIORITY") || p.keyword("DELAYED") || p.keyword("HIGH_PRIORITY") {
+	}
+	if p.keyword("IGNORE") {
+		ins.fault = "INSERT IGNORE"
+	}
+	p.keyword("INTO")
+	if !t.plain || !p.peek().names() {
+		return nil
+	}
+	if ins.table = p.next().text; p.sign(".") {
+		ins.database, ins.table = ins.table, p.next().text
+	}
+	if ins.fault == "" {
+		ins.fault = ins.parseValues(&p)
+	}
+	return ins
+}
+
+// parseValues reads what stands behind the table's name. It returns what the
+// statement is where that is not VALUES of rows.
+func (ins *insertion) parseValues(p *parser) (fault string) {
+	if list, ok := p.list(); ok {
+		ins.columns = []string{}
+		for _, column := range list {
+			if len(column) == 0 && len(list) == 1 {
+				break // ()
+			}
+			if len(column) != 1 || !column[0].names() {
+				return "INSERT with a list that is none of columns"
+			}
+			ins.columns = append(ins.columns, column[0].text)
+		}
+	}
+	if !p.keyword("VALUES") && !p.keyword("VALUE") {
+		switch t := p.peek(); {
+		case t.is("SELECT"), t.is("WITH"), t.is("TABLE"), t.text == "(":
+			return "INSERT … SELECT"
+		case t.is("SET"), t.is("PARTITION"):
+			return "INSERT … " + strings.ToUpper(t.text)
+		}
+		return "INSERT that is not of VALUES"
+	}
+	for {
+		row, ok := p.list()
+		if !ok {
+			return "INSERT that is not of VALUES"
+		}
+		if len(row) == 1 && len(row[0]) == 0 {
+			row = nil
+		}
+		if ins.rows = append(ins.rows, row); !p.sign(",") {
+			break
+		}
+	}
+	p.sign(";")
+	switch {
+	case p.keyword("ON"), p.keyword("AS"):
+		return "INSERT … ON DUPLICATE KEY UPDATE"
+	case len(p.rest) > 0:
+		return "INSERT with more behind its VALUES"
+	}
+	return ""
+}
+
+// parser steps through tokens.
+type parser struct{ rest []token }
+
+func (p *parser) peek() token {
+	if len(p.rest) == 0 {
+		return token{kind: sign}
+	}
+	return p.rest[0]
+}
+
+func (p *parser) next() token {
+	t := p.peek()
+	p.rest = p.rest[min(1, len(p.rest)):]
+	return t
+}
+
+// keyword steps over the word if it is next.
+func (p *parser) keyword(text string) bool {
+	if !p.peek().is(text) {
+		return false
+	}
+	p.next()
+	return true
+}
+
+func (p *parser) sign(text string) bool {
+	if t := p.peek(); t.kind != sign || t.text != text {
+		return false
+	}
+	p.next()
+	return true
+}
+
+// list reads a list in parentheses, of which each part is some tokens. It
+// steps over nothing where there is none.
+func (p *parser) list() (parts [][]token, ok bool) {
+	if t := p.peek(); t.kind != sign || t.text != "(" {
+		return nil, false
+	}
+	depth, begin := 0, 1
+	for i, t := range p.rest {
+		if t.kind != sign {
+			continue
+		}
+		switch {
+		case t.text == "(":
+			depth++
+		case t.text == ")":
+			depth--
+		}
+		if end := depth == 0; end || t.text == "," && depth == 1 {
+			parts, begin = append(parts, p.rest[begin:i]), i+1
+			if end {
+				p.rest = p.rest[begin:]
+				return parts, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// ids are the values of the id column of the rows, as query arguments. An empty
+// list means that there is one row, which took the id from AUTO_INCREMENT.
+func (ins *insertion) ids(table *schema.Table) (ids []any, fault string) {
+	if ins.fault != "" {
+		return nil, ins.fault
+	}
+	id, _ := table.Column(schema.RoleID)
+	columns, at := len(ins.columns), -1
+	if ins.columns == nil {
+		columns = len(table.Columns)
+		at = slices.IndexFunc(table.Columns, func(c schema.Column) bool { return c.Name == id.Name })
+	} else {
+		at = slices.IndexFunc(ins.columns, func(c string) bool { return strings.EqualFold(c, id.Name) })
+	}
+	for _, row := range ins.rows {
+		if len(row) != columns {
+			return nil, "INSERT of rows that do not have the table's columns"
+		}
+		if at < 0 || generated(row[at]) {
+			if len(ins.rows) > 1 || id.Kind != schema.Integer || !steady(row) {
+				return nil, "INSERT of rows without an id that can be told"
+			}
+			return nil, ""
+		}
+		value := ins.literal(id, row[at])
+		if value == nil {
+			return nil, "INSERT of an id that is no literal"
+		}
+		ids = append(ids, value)
+	}
+	return ids, ""
+}
+
+// generated tells whether the value asks for one from AUTO_INCREMENT.
+func generated(value []token) bool {
+	return len(value) == 1 && (value[0].is("NULL") || value[0].is("DEFAULT") || value[0].kind == number && strings.Trim(value[0].text, "0") == "")
+}
+
+// builtin are functions of the server that change no rows, so that the one id
+// that the log tells is the row's.
+var builtin = []string{
+	"NOW", "CURRENT_TIMESTAMP", "UTC_TIMESTAMP", "SYSDATE", "JSON_OBJECT", "JSON_ARRAY", "CAST", "CONCAT", "UNHEX", "UUID_TO_BIN", "FROM_UNIXTIME",
+}
+
+// steady tells whether a row calls no function but those.
+func steady(row [][]token) bool {
+	for _, value := range row {
+		for i, t := range value {
+			if t.kind != sign || t.text != "(" {
+				continue
+			}
+			if i == 0 || value[i-1].kind != word || i > 1 && value[i-2].text == "." || !slices.Contains(builtin, strings.ToUpper(value[i-1].text)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// literal is the value of an expression as it was stored in the id column; nil
+// where that is not certain.
+func (ins *insertion) literal(column schema.Column, value []token) any {
+	switch column.Kind {
+	case schema.Integer:
+		return integerLiteral(value)
+	case schema.Binary:
+		b := ins.bytesLiteral(value)
+		switch {
+		case b == nil:
+			return nil
+		case column.Length == 0:
+			return b
+		case len(b) > column.Length:
+			return nil
+		}
+		return append(bytes.Clone(b), make([]byte, column.Length-len(b))...)
+	case schema.Text:
+		if len(value) == 1 && value[0].kind == quoted && (isASCII(value[0].text) || ins.utf8 && utf8.ValidString(value[0].text)) {
+			return value[0].text
+		}
+		if n, ok := integerLiteral(value).(int64); ok {
+			return strconv.FormatInt(n, 10)
+		}
+	}
+	return nil
+}
+
+// integerLiteral is an int64, or a uint64 where it is beyond that.
+func integerLiteral(value []token) any {
+	var text string
+	switch {
+	case len(value) == 1 && (value[0].kind == number || value[0].kind == quoted):
+		text = value[0].text
+	case len(value) == 2 && value[0].text == "-" && value[0].kind == sign && value[1].kind == number:
+		text = "-" + value[1].text
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n != 0 {
+		return n
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil && n != 0 {
+		return n
+	}
+	return nil
+}
+
+// bytesLiteral is the value of x'…', 0x…, a text, _binary'…', UNHEX('…') and
+// UUID_TO_BIN('…' [, 0 | 1]).
+func (ins *insertion) bytesLiteral(value []token) []byte {
+	switch {
+	case len(value) == 1 && (value[0].kind == hexed || value[0].kind == quoted && (ins.raw || isASCII(value[0].text))):
+		return []byte(value[0].text)
+	case len(value) == 2 && value[0].is("_binary") && (value[1].kind == quoted || value[1].kind == hexed):
+		return []byte(value[1].text)
+	case len(value) < 4:
+		return nil
+	}
+	p := parser{rest: value[1:]}
+	args, ok := p.list()
+	if !ok || len(p.rest) > 0 || len(args[0]) != 1 || args[0][0].kind != quoted {
+		return nil
+	}
+	switch arg := args[0][0].text; {
+	case value[0].is("UNHEX") && len(args) == 1:
+		t, n := lexWord("x'" + arg + "'")
+		if t.kind != hexed || n != len(arg)+3 {
+			return nil
+		}
+		return []byte(t.text)
+	case value[0].is("UUID_TO_BIN"):
+		u, err := uuid.Parse(arg)
+		if err != nil || strings.HasPrefix(strings.ToLower(arg), "urn") {
+			return nil
+		}
+		swapped := len(args) == 2 && len(args[1]) == 1 && args[1][0].kind == number && args[1][0].text == "1"
+		if swapped {
+			return slices.Concat(u[6:8], u[4:6], u[:4], u[8:])
+		}
+		if len(args) == 1 || len(args) == 2 && len(args[1]) == 1 && args[1][0].kind == number && args[1][0].text == "0" {
+			return u[:]
+		}
+	}
+	return nil
+}
+
+func isASCII(text string) bool {
+	return strings.IndexFunc(text, func(r rune) bool { return r >= 0x80 }) < 0
+}
