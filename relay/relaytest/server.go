@@ -96,18 +96,30 @@ func (s *server) script(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts the server and waits until it answers.
+// start starts the server and waits until it answers. A broker chooses ports
+// beside its own, which others can take before it does: one that ends at once is
+// started again, twice at most.
 func (s *server) start(ctx context.Context) error {
+	for left := 2; ; left-- {
+		ended, err := s.try(ctx)
+		if !ended || left == 0 {
+			return err
+		}
+	}
+}
+
+// try is start, once. It tells whether the server ended by itself.
+func (s *server) try(ctx context.Context) (ended bool, err error) {
 	output, err := os.OpenFile(s.logPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer output.Close() // the child has its own
 	os.Remove(s.pidPath())
 	cmd := s.script(context.Background(), append([]string{s.kind, s.dir, strconv.Itoa(s.port)}, s.options...)...)
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("relaytest: start a private %s: %w", s.kind, err)
+		return false, fmt.Errorf("relaytest: start a private %s: %w", s.kind, err)
 	}
 	exited := make(chan struct{})
 	s.exited = exited
@@ -117,7 +129,6 @@ func (s *server) start(ctx context.Context) error {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, serverLimit)
 	defer cancel()
-	ended := false
 	err = poll(ctx, func() bool {
 		select {
 		case <-exited:
@@ -127,9 +138,9 @@ func (s *server) start(ctx context.Context) error {
 		return ended || s.answers(ctx)
 	})
 	if ended || err != nil {
-		return fmt.Errorf("relaytest: the private %s does not answer:\n%s", s.kind, tail(s.logPath()))
+		return ended, fmt.Errorf("relaytest: the private %s does not answer:\n%s", s.kind, tail(s.logPath()))
 	}
-	return nil
+	return false, nil
 }
 
 // end sends a signal to the server and waits until it is gone.
