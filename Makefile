@@ -23,7 +23,7 @@ down:
 	@$(SERVERS) down
 
 test: compiler up
-	@$(WITH_SERVERS) CGO_ENABLED=1 go test -race -count=1 -timeout 9m ./...
+	@$(WITH_SERVERS) CGO_ENABLED=1 go test -race -count=1 -timeout 30m ./...
 
 demo: up build
 	@$(WITH_SERVERS) go run ./relay/relaytest/demo $(if $(SEED),-seed $(SEED)) $(ARGS)

@@ -41,6 +41,7 @@ var (
 	created = regexp.MustCompile("(?is)^create\\s+table\\s+(?:if\\s+not\\s+exists\\s+)?(?:(?:`[^`]+`|[\\w$]+)\\s*\\.\\s*)?(`[^`]+`|[\\w$]+)(?:\\s|\\()")
 	renames = regexp.MustCompile(`(?i)\brename\b`)
 	plain   = regexp.MustCompile(`^[\w$]+$`)
+	one     = regexp.MustCompile("^(`[^`]+`|[\\w$]+)$") // name, without a database's
 )
 
 // alters tells whether a statement may have changed the table's definition. A
@@ -103,12 +104,16 @@ func (a *assembler) changed(why error) error {
 	return fmt.Errorf("%w: in transaction %s: %w; %s", ErrChanged, a.group.tx.GTID, why, way)
 }
 
-// renamedTo is the table's new name in a statement that renamed it.
+// renamedTo is the table's new name in a statement that renamed it, with the
+// database.
 func (s *Server) renamedTo(statement string) string {
 	name := "(?:^|[^\\w$`])(?:`" + regexp.QuoteMeta(s.table) + "`|" + regexp.QuoteMeta(s.table) + ")"
 	to := "((?:(?:`[^`]+`|[\\w$]+)\\s*\\.\\s*)?(?:`[^`]+`|[\\w$]+))"
 	for _, form := range []string{"(?is)" + name + "\\s+to\\s+" + to, "(?is)\\brename\\s+(?:to\\s+|as\\s+|=\\s*)" + to} {
 		if found := regexp.MustCompile(form).FindStringSubmatch(statement); found != nil {
+			if one.MatchString(found[1]) {
+				return quote(s.database) + "." + found[1]
+			}
 			return found[1]
 		}
 	}

@@ -63,12 +63,12 @@ func TestAlters(t *testing.T) {
 // TestRenamedTo: the new name in a statement, for another statement that takes
 // it back.
 func TestRenamedTo(t *testing.T) {
-	s := &Server{table: "outbox"}
+	s := &Server{database: "shop", table: "outbox"}
 	for text, want := range map[string]string{
-		"RENAME TABLE outbox TO gone":                                 "gone",
+		"RENAME TABLE outbox TO gone":                                 "`shop`.gone",
 		"rename table a to b, `shop`.`outbox` to `archive`.`my gone`": "`archive`.`my gone`",
-		"RENAME TABLE old_outbox TO x, outbox TO y":                   "y",
-		"ALTER TABLE outbox RENAME TO gone":                           "gone",
+		"RENAME TABLE old_outbox TO x, outbox TO y":                   "`shop`.y",
+		"ALTER TABLE outbox RENAME TO gone":                           "`shop`.gone",
 		"ALTER TABLE outbox RENAME AS shop.gone, ADD x INT":           "shop.gone",
 		"ALTER TABLE outbox RENAME gone":                              "its_new_name",
 	} {

@@ -23,8 +23,9 @@ type Archive struct {
 	Set         *GTIDSet  // all transactions in the files
 	First, Last time.Time // commit times of the first and the last; zero: none
 
-	cfg   ArchiveConfig
-	files []archiveFile
+	cfg     ArchiveConfig
+	files   []archiveFile
+	changes []alteration // of the table, in the order of the log
 }
 
 // ArchiveConfig says which files, and what of them.
@@ -33,9 +34,10 @@ type ArchiveConfig struct {
 	Database, Table string
 	Options         schema.Options // how the table's columns are to be taken
 
-	// Define tells the table's definition for logs that do not name its
-	// columns. It is asked once, when it is needed. Defaults to refusing them.
-	Define func(ctx context.Context) (*schema.Table, error)
+	// Define tells the table's definition on a server, and what that has
+	// executed, for logs that do not name its columns. It is asked once, when
+	// it is needed. Defaults to refusing them.
+	Define func(ctx context.Context) (*schema.Table, *GTIDSet, error)
 }
 
 type archiveFile struct {
@@ -120,6 +122,9 @@ func (a *Archive) survey(ctx context.Context) error {
 		}
 		seen.Add(gtid)
 		a.Set.Add(gtid)
+		if tx.Altered != "" {
+			a.changes = append(a.changes, alteration{gtid: tx.GTID, statement: tx.Altered})
+		}
 		if a.First.IsZero() {
 			a.First = tx.CommittedAt
 		}
@@ -154,6 +159,7 @@ type Playback struct {
 	defined   *schema.Table   // by a server; nil: not asked for yet
 	turned    func(int) error // hears of every file but the first; nil: nobody does
 
+	changed   int        // how many of the archive's changes came
 	at        int        // index of the file that is being read
 	reader    *logReader // of it; nil: not yet open
 	begin     int64      // where the last group began in it
@@ -167,6 +173,9 @@ type Playback struct {
 func (p *Playback) Next(ctx context.Context) (*Tx, error) {
 	for {
 		tx, err := p.next(ctx)
+		if err == nil && tx.Altered != "" && tx.Last {
+			p.changed++
+		}
 		if err != nil || tx.GTID.IsZero() || p.wanted(tx.GTID) {
 			return tx, err
 		}
@@ -313,9 +322,17 @@ func (p *Playback) define(ctx context.Context) error {
 	if p.archive.cfg.Define == nil {
 		return fmt.Errorf("%w: they do not name the columns of %s (binlog_row_metadata was not FULL when they were written); give the server whose table has the same columns still: --mysql-dsn", ErrFiles, a.decoder.table)
 	}
-	var err error
-	if p.defined, err = p.archive.cfg.Define(ctx); err == nil {
-		a.decoder.use(p.defined)
+	table, executed, err := p.archive.cfg.Define(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	for _, later := range p.archive.changes[p.changed:] {
+		if later.gtid != a.group.tx.GTID && executed.Has(later.gtid) {
+			return fmt.Errorf("%w: they do not name the columns of %s in transaction %s, and the server's table is of another time: it has executed %s, which changed it later: %s; give the --mysql-dsn of a server that has not, with a table of the columns of that time, and what stands behind the change on its own, with --gtid",
+				ErrFiles, a.decoder.table, a.group.tx.GTID, later.gtid, later.statement)
+		}
+	}
+	p.defined = table
+	a.decoder.use(table)
+	return nil
 }

@@ -260,9 +260,9 @@ func TestArchiveNames(t *testing.T) {
 		t.Errorf("got error %v, want %v with --mysql-dsn", err, ErrFiles)
 	}
 	asked := 0
-	cfg := ArchiveConfig{Files: []string{path}, Database: "shop", Table: "outbox", Define: func(context.Context) (*schema.Table, error) {
+	cfg := ArchiveConfig{Files: []string{path}, Database: "shop", Table: "outbox", Define: func(context.Context) (*schema.Table, *GTIDSet, error) {
 		asked++
-		return outboxTable(t), nil
+		return outboxTable(t), emptySet(), nil
 	}}
 	archive, err := OpenArchive(t.Context(), cfg)
 	if err != nil {
@@ -349,10 +349,11 @@ func TestArchiveAltered(t *testing.T) {
 	log := fileLog(0)
 	log.names = false
 	path := log.gtid(1).begin().insert("a").xid().gtid(2).query("ALTER TABLE outbox MODIFY topic INT").gtid(3).begin().insert("b").xid().write(t, "binlog.000001")
+	executed := emptySet() // by the server that tells the definition
 	play := func(wanted func(GTID) bool) (ids []string, err error) {
 		archive, err := OpenArchive(t.Context(), ArchiveConfig{
 			Files: []string{path}, Database: "shop", Table: "outbox",
-			Define: func(context.Context) (*schema.Table, error) { return outboxTable(t), nil },
+			Define: func(context.Context) (*schema.Table, *GTIDSet, error) { return outboxTable(t), executed, nil },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -381,4 +382,24 @@ func TestArchiveAltered(t *testing.T) {
 	if !slices.Equal(got, []string{"a"}) || !errors.Is(err, ErrFiles) || !strings.Contains(err.Error(), ":2 changed it: ALTER TABLE outbox MODIFY topic INT; ") {
 		t.Errorf("got %q, %v, want a and a refusal", got, err)
 	}
+	// A server that has executed the change says nothing of what stands before it.
+	executed = archiveSet(t, path)
+	for _, wanted := range []func(GTID) bool{only(1), all} {
+		if got, err := play(wanted); len(got) > 0 || !errors.Is(err, ErrFiles) || !strings.Contains(err.Error(), "of another time") {
+			t.Errorf("got %q, %v, want a refusal before the first event", got, err)
+		}
+	}
+	if got, err := play(only(3)); !slices.Equal(got, []string{"b"}) || err != nil {
+		t.Errorf("got %q, %v, want b", got, err)
+	}
+}
+
+// archiveSet is all that stands in a file.
+func archiveSet(t *testing.T, path string) *GTIDSet {
+	t.Helper()
+	archive, err := OpenArchive(t.Context(), ArchiveConfig{Files: []string{path}, Database: "shop", Table: "outbox"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return archive.Set
 }

@@ -35,12 +35,14 @@ func (st *Stream) define(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A CREATE TABLE … SELECT and its rows are one transaction.
+	later = slices.DeleteFunc(later, func(x alteration) bool { return x.gtid == a.group.tx.GTID })
 	table, first := now, a.altered.gtid.IsZero()
 	switch {
 	case first && st.behind != nil: // it is not that of now
 		if len(later) == 0 {
-			return a.undefined("the server's table is not as it was when the relay read its log last, and the log has no statement that changed it since: it was changed with sql_log_bin=0, or this is another server",
-				st.seen)
+			return fmt.Errorf("%w: the rows of %s in transaction %s cannot be mapped: the log does not name their columns (binlog_row_metadata is not FULL), and the server's table is not as it was when the relay read its log last, with no statement in the log that changed it since: it was changed with sql_log_bin=0, or this is another server; if it was before this row: relay resume --from-gtid '%s' --yes reads all that comes by the table of now, and rows that were written before the change wrongly; else change the table back until the relay has read what was written before",
+				ErrChanged, a.decoder.table, a.group.tx.GTID, st.seen)
 		}
 		table = st.behind
 	case len(later) > 0 && first:

@@ -69,13 +69,18 @@ func openHistory(ctx context.Context, cfg Config, order HistoryOrder) (*replayer
 		if _, files.Database, files.Table, err = cfg.Source.Parse(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUsage, err)
 		}
-		files.Define = func(ctx context.Context) (*schema.Table, error) {
+		files.Define = func(ctx context.Context) (*schema.Table, *binlog.GTIDSet, error) {
 			server, err := binlog.Open(ctx, cfg.Source)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			defer server.Close()
-			return server.Table(ctx)
+			table, err := server.Table(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			executed, err := server.Executed(ctx)
+			return table, executed, err
 		}
 	}
 	archive, err := binlog.OpenArchive(ctx, files)
