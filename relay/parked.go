@@ -53,9 +53,10 @@ type parked struct {
 	events []Line // that wait
 	// whole is the length of the lines that have an end: a part of one was not
 	// synced, and its event is not passed by the position.
-	whole int64
-	sum   string          // of all lines
-	sums  map[string]bool // that the checkpoint may have
+	whole  int64
+	sum    string          // of all lines
+	summed bool            // the first line has its checksum, and so all have
+	sums   map[string]bool // that the checkpoint may have
 }
 
 // readParked reads a parked file, which need not exist. Its events are returned
@@ -92,6 +93,7 @@ func (p *parked) parse(content []byte) error {
 			return fmt.Errorf("line %d has the checksum %.16q, and %.16q is right: it, or what stood before it, was changed", n, sum, p.sum)
 		}
 		summed = sum != ""
+		p.summed = p.summed || n == 1 && summed
 		var note parkedNote
 		if err := json.Unmarshal(text, &note); err != nil {
 			return fmt.Errorf("line %d is not one that the relay wrote: %w", n, err)
@@ -151,7 +153,22 @@ func parkedBeside(path string, state checkpoint.State, exists bool) (parked, err
 			err = fmt.Errorf("%w; or go on with what is there: relay resume --from-gtid '%s' --yes", err, state.GTIDSet)
 		}
 	}
+	if err == nil && exists && state.Parked == nil && p.summed {
+		err = p.fresh(state)
+	}
 	return p, err
+}
+
+// fresh refuses a file of which the checkpoint does not tell, unless a crash came
+// between the two: then the position is before its events.
+func (p *parked) fresh(state checkpoint.State) error {
+	for _, e := range p.events {
+		if e.Sequence > 0 && e.Sequence <= state.Sequence {
+			return fmt.Errorf("%w: %d events are parked in %s, and the checkpoint, which is behind them, tells of none: it is an old file, whose events were sent or let go: move it away; or take them as they are, to be sent again: relay resume --from-gtid '%s' --yes",
+				ErrUnfit, len(p.events), p.path, state.GTIDSet)
+		}
+	}
+	return nil
 }
 
 // resumedMark is what the checkpoint that a resume makes says of the parked
@@ -170,7 +187,10 @@ func resumedMark(path string, mark *checkpoint.Parked, order Override, policy On
 			return nil, fmt.Errorf("%w; or go on with what is there: type it again with --yes", err)
 		}
 		fmt.Fprintf(out, "%-12s the checkpoint told of %d events, and %d are there: taken as they are\n", "parked", mark.Events, len(events))
-		return nil, nil // the relay notes it anew
+		mark = nil
+	}
+	if mark == nil && len(events) > 0 {
+		mark = &checkpoint.Parked{Events: int64(len(events)), Sum: p.sum}
 	}
 	return mark, nil
 }

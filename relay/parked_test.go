@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -93,6 +94,31 @@ func TestParkedGuard(t *testing.T) {
 	}
 	if _, p, err := readParked(path); err != nil || p.fits(nil) != nil || ExitCode(p.fits(mark)) != ExitUnfit {
 		t.Errorf("without the file: %v, %v", err, p.fits(mark))
+	}
+}
+
+// TestParkedOld: a file of which the checkpoint does not tell is refused when the
+// position is behind its events, and read when it is before them, as after a
+// crash between the two. Without the refusal an old file that was put back is sent
+// again.
+func TestParkedOld(t *testing.T) {
+	path, lines, _ := parkFour(t)
+	if err := os.WriteFile(path, slices.Concat(lines...), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	checkpointPath := strings.TrimSuffix(path, parkedSuffix)
+	for sequence, want := range map[int64]int{0: 0, 1: ExitUnfit, 9: ExitUnfit} {
+		_, err := parkedBeside(checkpointPath, checkpoint.State{Sequence: sequence}, true)
+		if err == nil && want != 0 || err != nil && ExitCode(err) != want {
+			t.Errorf("at sequence %d: %v", sequence, err)
+		}
+	}
+	mark, err := resumedMark(checkpointPath, nil, Override{}, ParkBad, io.Discard)
+	if err != nil || mark == nil || mark.Events != 4 {
+		t.Fatalf("a resume takes %+v, %v", mark, err)
+	}
+	if _, err := parkedBeside(checkpointPath, checkpoint.State{Sequence: 9, Parked: mark}, true); err != nil {
+		t.Error(err)
 	}
 }
 
