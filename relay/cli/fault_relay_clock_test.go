@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/outboxrelay/relay/relay/relaytest"
+	"github.com/outboxrelay/relay/schema"
 )
 
 // sane wants every figure of the metrics to be a number of what there is: none
@@ -65,7 +68,7 @@ func TestFaultRelayClockSetBack(t *testing.T) {
 // times. The order is that of the log, and no figure is negative.
 func TestFaultRelayServerAhead(t *testing.T) {
 	t.Parallel()
-	r := newRig(t).begun()
+	r := rigOn(t, databaseOn(t, relaytest.PrivateMySQL(t)), schema.SQL).begun() // where nobody else commits
 	p := r.toSource()
 	address := freeAddress(t)
 	d := r.start("--partitions", "1", "--listen", address)
