@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"context"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -102,7 +103,7 @@ func (r reach) through(verb string, t *text) string {
 		return ""
 	}
 	if !t.plain { // any word in it may be a name
-		for name := range r {
+		for _, name := range slices.Sorted(maps.Keys(r)) { // always the same one
 			if _, bare, _ := strings.Cut(name, "."); mentions(bare).MatchString(t.text) {
 				return name
 			}

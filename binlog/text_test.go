@@ -245,7 +245,7 @@ func TestReach(t *testing.T) {
 		"INSERT INTO notes VALUES (twice(1))":                         "shop.twice",
 		"INSERT INTO notes VALUES ('orders')":                         "",
 		"INSERT INTO notes VALUES (1) /* orders */":                   "",
-		"INSERT INTO /*! notes */ VALUES ('orders')":                  "shop.orders",
+		"INSERT INTO /*! notes */ VALUES ('orders')":                  "other.notes",
 		"SELECT `shop`.`emit`(1)":                                     "shop.emit",
 		"INSERT INTO pending VALUES (1)":                              "shop.pending",
 	} {
