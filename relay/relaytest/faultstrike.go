@@ -34,14 +34,8 @@ func (s *soak) terminated(ctx context.Context, random *rand.Rand) error {
 		return err
 	}
 	relay := s.retire()
-	if err := relay.Terminate(); err != nil {
+	if err := terminate(relay); err != nil {
 		return err
-	}
-	select {
-	case <-relay.Done():
-	case <-time.After(stopLimit):
-		_ = relay.Kill() // it is going to be an error anyway
-		return fmt.Errorf("the relay did not end within %v after SIGTERM:\n%s", stopLimit, relay.Tail())
 	}
 	if code := relay.Wait(); code != 0 && (code != 75 || !s.brokerAway.Load()) {
 		return fmt.Errorf("the relay ended with exit code %d after SIGTERM:\n%s", code, relay.Tail())

@@ -70,6 +70,7 @@ type Command struct {
 type Process struct {
 	cmd    *exec.Cmd
 	stderr string
+	before int64         // bytes that stderr had when it was started
 	done   chan struct{} // closed when it has ended
 }
 
@@ -79,18 +80,22 @@ func (c Command) Start() (*Process, error) {
 	cmd := exec.Command(c.Binary, c.Args...)
 	cmd.Env = append(surroundings(), c.Env...)
 	cmd.SysProcAttr = apart()
+	var before int64
 	if c.Stderr != "" {
 		file, err := os.OpenFile(c.Stderr, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err != nil {
 			return nil, err
 		}
 		defer file.Close() // the child has its own
+		if info, err := file.Stat(); err == nil {
+			before = info.Size()
+		}
 		cmd.Stdout, cmd.Stderr = file, file
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("relaytest: start the relay: %w", err)
 	}
-	p := &Process{cmd: cmd, stderr: c.Stderr, done: make(chan struct{})}
+	p := &Process{cmd: cmd, stderr: c.Stderr, before: before, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
 		_ = cmd.Wait() // the state says it all
@@ -136,6 +141,21 @@ func (p *Process) signal(s syscall.Signal) error {
 		return err
 	}
 	return nil
+}
+
+// spoke reports whether the relay has written anything.
+func (p *Process) spoke() bool {
+	info, err := os.Stat(p.stderr)
+	return err == nil && info.Size() > p.before
+}
+
+func (p *Process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Tail returns the end of what the relay wrote, about 2 KB.

@@ -50,6 +50,18 @@ func TestProcessTerminate(t *testing.T) {
 	}
 }
 
+// A relay that has not got as far as to hear SIGTERM is not sent it: seen to
+// fail, with the exit code of a process that a signal ended, when it was.
+func TestTerminateAwaitsTheFirstWord(t *testing.T) {
+	p := shell(t, `sleep 0.3; trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done`)
+	if err := terminate(p); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.Wait(); code != 3 {
+		t.Errorf("exit code %d, want 3", code)
+	}
+}
+
 func TestProcessKill(t *testing.T) {
 	p := shell(t, `trap '' TERM; while :; do sleep 0.01; done`)
 	if err := p.Kill(); err != nil {

@@ -178,19 +178,33 @@ func (s *stage) stopRelay() error {
 	if relay == nil {
 		return errors.New("relaytest: no relay to stop")
 	}
-	if err := relay.Terminate(); err != nil {
+	if err := terminate(relay); err != nil {
 		return err
-	}
-	select {
-	case <-relay.Done():
-	case <-time.After(stopLimit):
-		_ = relay.Kill() // it is going to be an error anyway
-		return fmt.Errorf("the relay did not end within %v after SIGTERM:\n%s", stopLimit, relay.Tail())
 	}
 	if code := relay.Wait(); code != 0 {
 		return fmt.Errorf("the relay ended after SIGTERM by %s, want exit code 0:\n%s", relay.cmd.ProcessState, relay.Tail())
 	}
 	return nil
+}
+
+// terminate sends SIGTERM to a relay that is up, and waits for its end.
+func terminate(relay *Process) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	// Before its first word it may not hear the signal yet, and be ended by it.
+	if err := poll(ctx, func() bool { return relay.spoke() || relay.ended() }); err != nil {
+		return fmt.Errorf("the relay said nothing for %v", startLimit)
+	}
+	if err := relay.Terminate(); err != nil {
+		return err
+	}
+	select {
+	case <-relay.Done():
+		return nil
+	case <-time.After(stopLimit):
+		_ = relay.Kill() // it is going to be an error anyway
+		return fmt.Errorf("the relay did not end within %v after SIGTERM:\n%s", stopLimit, relay.Tail())
+	}
 }
 
 // tail is the end of what the relay has said.
