@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/outboxrelay/relay/relay/relaytest"
+	"github.com/outboxrelay/relay/schema"
 )
 
 // smallDisk mounts a file system of 256 KB for the rig's checkpoint; only root
@@ -157,7 +160,8 @@ func TestFaultRelayDiskFullSpool(t *testing.T) {
 		return
 	}
 	const rows = 30_000 // 6 MB when compressed
-	r := newRig(t)
+	// The transaction would fill the small disks of the other tests, too.
+	r := rigOn(t, databaseOn(t, relaytest.PrivateMySQL(t)), schema.SQL)
 	dir := r.smallDisk()
 	r.begun()
 	address := freeAddress(t)
