@@ -8,11 +8,14 @@
 #   rabbitmq DIR PORT              one more RabbitMQ broker, in the foreground
 #   rabbitmqctl DIR ARG...         rabbitmqctl against the broker of DIR (up's own: .dev/rabbitmq)
 #   mysql ARG..., mariadb ARG...   the client, as root, on the server that up started
+#   tool NAME ARG...               a program that tests need: chromium-headless-shell, promtool, systemd-analyze,
+#                                  zsh, fish, mandoc …; it sees this clone and /tmp under their own names
 #
 # The servers come from, in this order: RELAY_TEST_MYSQL_DSN with RELAY_TEST_AMQP_URL, and
 # RELAY_TEST_MARIADB_DSN, in the environment (there already, only checked); Docker Compose, where an
 # engine answers; else, as root on Debian, root filesystems in which they run by chroot, each in a mount
 # namespace of its own: .dev/root (unstable: MySQL, RabbitMQ) and .dev/mariadb-root (stable: MariaDB).
+# The tools come from .dev/tools-root (stable), and elsewhere than on Debian from the PATH.
 #
 # A foreground server keeps everything under DIR (absolute; it becomes the server's own). Its process id
 # is in DIR/pid. SIGTERM to this script stops it cleanly; the script ends when the server ends.
@@ -28,6 +31,8 @@ self=$top/testdata/servers.sh
 dev=$top/.dev
 root=$dev/root
 mariadb_root=$dev/mariadb-root
+tools_root=$dev/tools-root
+tools=bash-completion,chromium-headless-shell,fish,mandoc,prometheus,systemd,zsh
 password=relay
 mysqld_options=(--server-id=1 --log-bin=binlog --gtid-mode=ON --enforce-gtid-consistency=ON
   --binlog-expire-logs-seconds=86400 --max-connections=500 --innodb-buffer-pool-size=128M
@@ -205,15 +210,24 @@ ready_mariadb() {
   [[ -e $dev/mariadb-template ]] || build_mariadb_template
 }
 
-# ready_both is the two at the same time: most of it is waiting for packages.
-ready_both() {
-  local second
+ready_tools() {
   need_root
-  [[ -e $root && -e $mariadb_root ]] || need_mmdebstrap
-  ready_mariadb &
-  second=$!
-  ready_root
-  wait "$second" || die "MariaDB could not be made ready, see above"
+  [[ -e $tools_root ]] && return
+  [[ $locked ]] || lock
+  need_mmdebstrap
+  build_root "$tools_root" stable "$tools"
+}
+
+# ready READY...: several of them at the same time: most of it is waiting for packages.
+ready() {
+  local each pids=()
+  need_root
+  [[ -e $root && -e $mariadb_root && -e $tools_root ]] || need_mmdebstrap
+  for each; do
+    "$each" &
+    pids+=($!)
+  done
+  for each in "${pids[@]}"; do wait "$each" || die "not all could be made ready, see above; to try again: make up"; done
 }
 
 # ---- one server
@@ -355,6 +369,29 @@ mariadb() { # ARGS...
   need_root
   alive "$dev/mariadbd" || die "no MariaDB runs here: make up"
   MYSQL_PWD=$password exec chroot "$mariadb_root" mariadb --no-defaults --disable-ssl-verify-server-cert -h127.0.0.1 -P"$(<"$dev/mariadbd.port")" -uroot "$@"
+}
+
+# tool NAME ARGS...: in a mount namespace of its own, which ends with it.
+tool() {
+  local name=${1:?usage: tool NAME ARG...}
+  shift
+  if engine || ! command -v apt-get >/dev/null || ((EUID != 0)); then
+    command -v "$name" >/dev/null || die "$name is missing: install it, and see that it is in the PATH"
+    exec "$name" "$@"
+  fi
+  ready_tools
+  exec 9>&-
+  exec unshare --mount "$BASH" "$self" use "$name" "$@"
+}
+
+# use NAME ARGS...: the second half of tool.
+use() {
+  local at
+  for at in /proc /dev /tmp "$top"; do
+    mkdir -p "$tools_root$at"
+    mount --rbind "$at" "$tools_root$at"
+  done
+  exec chroot "$tools_root" env -C "$PWD" "$@"
 }
 
 # ---- Docker
@@ -503,9 +540,9 @@ bring_up() { # NAME...
     return
   fi
   case "$*" in
-    *mysqld*mariadbd*) ready_both ;;
-    *mysqld*) ready_root ;;
-    *) ready_mariadb ;;
+    *mysqld*mariadbd*) ready ready_root ready_mariadb ready_tools ;;
+    *mysqld*) ready ready_root ready_tools ;;
+    *) ready ready_mariadb ready_tools ;;
   esac
   for name; do start "$name"; done
   for name; do await "$name"; done
@@ -540,6 +577,6 @@ down() {
 
 command=${1-}
 case $command in
-  up | down | mysqld | mariadbd | rabbitmq | rabbitmqctl | mysql | mariadb | enter) shift; "$command" "$@" ;;
-  *) die "usage: $0 up | down | mysqld|mariadbd DIR PORT [OPTION...] | rabbitmq DIR PORT | rabbitmqctl DIR ARG... | mysql|mariadb ARG..." ;;
+  up | down | mysqld | mariadbd | rabbitmq | rabbitmqctl | mysql | mariadb | tool | enter | use) shift; "$command" "$@" ;;
+  *) die "usage: $0 up | down | mysqld|mariadbd DIR PORT [OPTION...] | rabbitmq DIR PORT | rabbitmqctl DIR ARG... | mysql|mariadb ARG... | tool NAME ARG..." ;;
 esac
