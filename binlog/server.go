@@ -24,6 +24,10 @@ type Config struct {
 	Options  schema.Options // how the table's columns are to be taken
 	ServerID uint32         // under which the relay follows as a replica
 	Spool    string         // directory for what is too large for memory. Defaults to the system's for temporary files.
+	// Waiting is called, and must return at once, with true when more of the log
+	// or of a backfill is waited for, and with false when it has come, or the
+	// server was given up. Nil: nobody wants to know.
+	Waiting func(bool)
 }
 
 const (
@@ -92,6 +96,10 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	patient := dsn.Clone()
 	patient.ReadTimeout = 0
+	patient.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		var dialer net.Dialer
+		return cfg.watch(dialer.DialContext(ctx, network, address))
+	}
 	scans, err := mysql.NewConnector(patient)
 	if err != nil {
 		return nil, errors.New("binlog: the DSN has parameters that do not fit together: look at tls and the timeouts")
@@ -286,7 +294,7 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 // dial connects as the DSN says, for a replication connection.
 func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	conn, err := dialer.DialContext(ctx, s.dsn.Net, s.dsn.Addr)
+	conn, err := s.cfg.watch(dialer.DialContext(ctx, s.dsn.Net, s.dsn.Addr))
 	if err == nil { // the handshake must end; the library sets its own limit behind it
 		err = conn.SetReadDeadline(time.Now().Add(dialTimeout))
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -45,6 +46,11 @@ type Config struct {
 	GiveUpAfter  time.Duration // of a server being away. Defaults to never (0).
 	OnBadEvent   OnBadEvent    // Defaults to StopOnBad.
 	Listen       string        // address of metrics and health; empty: none
+
+	// Signals that a running relay takes: SIGHUP makes it read its password and
+	// certificate files again and connect anew, SIGUSR1 makes it log where it
+	// stands. Defaults to none.
+	Signals <-chan os.Signal
 
 	Logger zerolog.Logger
 }

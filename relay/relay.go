@@ -42,6 +42,9 @@ type Relay struct {
 
 	sourceSecret, brokerSecret secret
 
+	pulse  *pulse
+	reload chan struct{} // holds one request to connect anew
+
 	followed time.Time // when the session had connected both sides; zero: not yet
 }
 
@@ -76,7 +79,11 @@ func Run(ctx context.Context, cfg Config) error {
 // stop.
 func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err error) {
 	cfg.Source.Spool = filepath.Dir(file.Path())
-	r = &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{}}
+	r = &Relay{
+		cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{},
+		pulse: new(pulse), reload: make(chan struct{}, 1),
+	}
+	r.cfg.Source.Waiting = r.pulse.server
 	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
 	r.board = newBoard(func() time.Time {
 		state, _ := file.State()
@@ -110,6 +117,8 @@ func (p *parked) allow(policy OnBadEvent) (err error) {
 }
 
 func (r *Relay) retry(ctx context.Context) error {
+	defer r.notify(ctx)()
+	defer r.obey()()
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 15*time.Second
 	var since time.Time // of the trouble; zero: none
@@ -119,12 +128,13 @@ func (r *Relay) retry(ctx context.Context) error {
 		before, _ := r.file.State()
 		began := time.Now()
 		r.followed = time.Time{}
+		r.pulse.run(false)
 		err := r.session(ctx, max(left, lastAttempt))
 		if err == nil || (ctx.Err() != nil && lasting(err) == 0) {
 			r.log.Info().Msg("stopped")
 			return nil
 		}
-		if r.condemn(err) {
+		if r.condemn(err) || errors.Is(err, errReload) && lasting(err) == 0 && r.file.Reload() == nil {
 			continue
 		}
 		if lasting(err) != 0 && !r.anotherPassword(err) {
@@ -147,6 +157,7 @@ func (r *Relay) retry(ctx context.Context) error {
 		r.log.Warn().Err(err).Str("wait", wait.Round(time.Millisecond).String()).Msg("session ended, another one begins after a wait")
 		select {
 		case <-time.After(wait):
+		case <-r.reload:
 		case <-ctx.Done():
 			r.log.Info().Msg("stopped")
 			return nil
@@ -255,7 +266,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	}
 	ledger.park(mark)
 	s := &session{
-		alarm: alarm, lot: parking, condemned: r.condemned,
+		alarm: alarm, reload: r.reload, pulse: r.pulse, lot: parking, condemned: r.condemned,
 		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,
 		window: r.cfg.Window, declares: r.cfg.Broker.Partitions > 0, drain: r.cfg.DrainTimeout, board: r.board, log: r.log,
 	}
