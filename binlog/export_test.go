@@ -31,3 +31,6 @@ func ReadLog(file []byte, table *schema.Table) (list []*Tx, err error) {
 
 // Identity is what the server is known by; a test may change it.
 func (s *Server) Identity() *string { return &s.identity }
+
+// Kept reads what variables say of the log's retention.
+var Kept = kept

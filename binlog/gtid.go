@@ -152,6 +152,25 @@ func (s *GTIDSet) Common(other *GTIDSet) *GTIDSet {
 	return both
 }
 
+// Passed is the set of the transactions of executed that s lacks although it has
+// later ones of the same server and tag: XA transactions that were prepared, and
+// whose outcome is not known. Positions of MariaDB have no such holes.
+func (s *GTIDSet) Passed(executed *GTIDSet) *GTIDSet {
+	until := emptySet()
+	for server, tags := range *s.set {
+		for tag, intervals := range tags {
+			if len(intervals) == 0 {
+				continue
+			}
+			if (*until.set)[server] == nil {
+				(*until.set)[server] = map[mysql.Tag]mysql.IntervalSlice{}
+			}
+			(*until.set)[server][tag] = mysql.IntervalSlice{{Start: 1, Stop: intervals[len(intervals)-1].Stop}}
+		}
+	}
+	return until.Common(executed).Minus(s)
+}
+
 // cutIntervals are from without away; both are in order and disjoint.
 func cutIntervals(from, away mysql.IntervalSlice) (rest mysql.IntervalSlice) {
 	for _, i := range from {

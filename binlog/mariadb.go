@@ -262,7 +262,7 @@ func (s mariaDB) register(ctx context.Context) error {
 		return asDriver(err)
 	}
 	defer conn.Close()
-	if err := send(conn, registerCommand(s.cfg.ServerID)); err != nil {
+	if err := send(conn, registerCommand(passingID())); err != nil {
 		return err
 	}
 	_, err = conn.ReadOKPacket()

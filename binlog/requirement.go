@@ -106,7 +106,8 @@ func (s *Server) settings(ctx context.Context) ([]Requirement, error) {
 func (s *Server) variables(ctx context.Context) (map[string]string, error) {
 	rows, err := s.db.QueryContext(ctx, `SHOW GLOBAL VARIABLES WHERE Variable_name IN
 		('log_bin', 'gtid_mode', 'binlog_format', 'binlog_row_image', 'binlog_row_metadata', 'binlog_expire_logs_seconds',
-		'gtid_strict_mode', 'gtid_slave_pos', 'log_slave_updates', 'sync_binlog')`)
+		'gtid_strict_mode', 'gtid_slave_pos', 'log_slave_updates', 'sync_binlog', 'server_id',
+		'expire_logs_days', 'binlog_expire_logs_auto_purge', 'max_binlog_total_size', 'binlog_space_limit')`)
 	if err != nil {
 		return nil, s.explain(err)
 	}
