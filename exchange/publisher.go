@@ -43,6 +43,11 @@ type Config struct {
 	// (cacertfile, certfile, keyfile), else the system's authorities.
 	TLS *tls.Config
 
+	// ManagementURL is where RabbitMQ's management API is, http:// or https://.
+	// Only Ask uses it. Defaults to port 15672 or, with amqps://, 15671 of the
+	// broker's host, and to the broker's user and password.
+	ManagementURL string
+
 	// Logger hears of changes of state. Defaults to silence.
 	Logger zerolog.Logger
 }

@@ -21,6 +21,8 @@
 # is in DIR/pid. SIGTERM to this script stops it cleanly; the script ends when the server ends.
 # Without Docker, where a mount namespace is permitted, the script becomes the server: one process.
 #
+# A broker has RabbitMQ's management API on the port of 127.0.0.1 that MANAGEMENT_PORT in the environment says.
+#
 # A MySQL server with --binlog-encryption=ON among its options gets a keyring in a file beside its data.
 #
 # Every step can be killed at any moment: what takes time is built beside its name and then renamed.
@@ -332,8 +334,9 @@ rabbitmq() { # DIR PORT
   ready_root
   [[ -s $dir/node ]] || echo "relay-$RANDOM-$RANDOM@localhost" >"$dir/node" # the data belong to this name
   free_port >"$dir/epmd.port"
-  echo '[rabbitmq_consistent_hash_exchange].' >"$dir/enabled_plugins"
+  echo "[rabbitmq_consistent_hash_exchange${MANAGEMENT_PORT:+,rabbitmq_management}]." >"$dir/enabled_plugins"
   printf '%s\n' "listeners.tcp.local = 127.0.0.1:$port" 'disk_free_limit.absolute = 50MB' >"$dir/rabbitmq.conf"
+  [[ ! ${MANAGEMENT_PORT-} ]] || printf '%s\n' 'management.tcp.ip = 127.0.0.1' "management.tcp.port = $MANAGEMENT_PORT" >>"$dir/rabbitmq.conf"
   # epmd dies with the process that becomes the broker; waiting for it keeps Erlang from starting another.
   # shellcheck disable=SC2016 # expanded inside
   become "$root" "$dir" rabbitmq ERL_EPMD_PORT="$(<"$dir/epmd.port")" ERL_EPMD_ADDRESS=127.0.0.1 \
@@ -414,10 +417,11 @@ dockerise() {
     files=(-v "$dir/bin/mysqld.my:/usr/sbin/mysqld.my:ro"
       -v "$dir/bin/component_keyring_file.cnf:/usr/lib64/mysql/plugin/component_keyring_file.cnf:ro")
   fi
+  [[ $service != rabbitmq || ! ${MANAGEMENT_PORT-} ]] || files+=(-p "127.0.0.1:$MANAGEMENT_PORT:15672")
   echo "$name" >"$dir/container"
   docker rm -f "$name" &>/dev/null || true
   docker run --rm --name "$name" --hostname "$service" -p "127.0.0.1:$port:$inner" -v "$dir/data:$volume" "${files[@]}" \
-    -e MYSQL_ROOT_PASSWORD="$password" -e MYSQL_ROOT_HOST=% -e MARIADB_ROOT_PASSWORD="$password" -e RABBITMQ_ENABLED_PLUGINS=rabbitmq_consistent_hash_exchange \
+    -e MYSQL_ROOT_PASSWORD="$password" -e MYSQL_ROOT_HOST=% -e MARIADB_ROOT_PASSWORD="$password" -e RABBITMQ_ENABLED_PLUGINS="rabbitmq_consistent_hash_exchange${MANAGEMENT_PORT:+,rabbitmq_management}" \
     "$(sed -n "s/^ *image: *\($service:.*\)/\1/p" "$top/testdata/compose.yaml")" "$@" &
   child=$!
   trap 'docker stop -t 60 "$name" >/dev/null' TERM INT

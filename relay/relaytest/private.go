@@ -1,6 +1,7 @@
 package relaytest
 
 import (
+	"fmt"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -28,12 +29,36 @@ func PrivateRabbitMQ(t testing.TB) *Broker {
 	return &Broker{URL: s.url(), server: s}
 }
 
+// PrivateManagedRabbitMQ is PrivateRabbitMQ with RabbitMQ's management API, whose
+// URL it returns.
+func PrivateManagedRabbitMQ(t testing.TB) (b *Broker, api string) {
+	t.Helper()
+	s, err := newServer(kindBroker, filepath.Join(t.TempDir(), kindBroker))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := findPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.env = []string{fmt.Sprintf("MANAGEMENT_PORT=%d", port)}
+	launch(t, s)
+	return &Broker{URL: s.url(), server: s}, fmt.Sprintf("http://127.0.0.1:%d", port)
+}
+
 func startPrivate(t testing.TB, kind string, options ...string) *server {
 	t.Helper()
 	s, err := newServer(kind, filepath.Join(t.TempDir(), kind), options...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	launch(t, s)
+	return s
+}
+
+// launch starts a server until the test's cleanup.
+func launch(t testing.TB, s *server) {
+	t.Helper()
 	t.Cleanup(func() {
 		if err := s.end(syscall.SIGTERM); err != nil {
 			t.Error(err)
@@ -42,5 +67,4 @@ func startPrivate(t testing.TB, kind string, options ...string) *server {
 	if err := s.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return s
 }

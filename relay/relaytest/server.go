@@ -37,6 +37,7 @@ type server struct {
 	dir     string // its own, with all that it keeps
 	port    int
 	options []string
+	env     []string // settings for testdata/servers.sh
 
 	exited chan struct{} // closed when it has ended; nil: never started
 }
@@ -117,7 +118,7 @@ func (s *server) try(ctx context.Context) (ended bool, err error) {
 	defer output.Close() // the child has its own
 	os.Remove(s.pidPath())
 	cmd := s.script(context.Background(), append([]string{s.kind, s.dir, strconv.Itoa(s.port)}, s.options...)...)
-	cmd.Stdout, cmd.Stderr = output, output
+	cmd.Stdout, cmd.Stderr, cmd.Env = output, output, append(os.Environ(), s.env...)
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("relaytest: start a private %s: %w", s.kind, err)
 	}
