@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/outboxrelay/relay/checkpoint"
@@ -36,5 +37,30 @@ func TestLook(t *testing.T) {
 	}
 	if _, err := f.Keep(); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("keep: got %v, want %v", err, fs.ErrClosed)
+	}
+}
+
+// TestHeld: a lock is seen without being taken, and is not when its holder is
+// gone, whatever the lock file says.
+func TestHeld(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "checkpoint.json")
+	if pid, held := checkpoint.Held(path); held {
+		t.Errorf("held by %d, with no lock file", pid)
+	}
+	f, err := checkpoint.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, held := checkpoint.Held(path); !held || pid != os.Getpid() {
+		t.Errorf("held: %t by %d, want by this process %d", held, pid, os.Getpid())
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+".lock", []byte(strconv.Itoa(os.Getpid())), 0o640); err != nil { // as after SIGKILL
+		t.Fatal(err)
+	}
+	if pid, held := checkpoint.Held(path); held {
+		t.Errorf("held by %d, and only the file says so", pid)
 	}
 }
