@@ -56,7 +56,7 @@ func (s *Server) retention(ctx context.Context) (Requirement, error) {
 	if s.Flavor == MariaDB {
 		fix = "SET GLOBAL binlog_expire_logs_seconds = 604800 /* in the option file as well */"
 	}
-	r := NewRequirement(ErrSettings, "retention", "the log kept for a day or longer: so long may the relay be down", log.String(), ok, fix)
+	r := NewRequirement(ErrSettings, "retention", "a day or longer: so long may the relay be down", log.String(), ok, fix)
 	r.Advice = true
 	return r, nil
 }
@@ -204,18 +204,21 @@ func (s *Server) clock(ctx context.Context) (Requirement, error) {
 			ahead, trip = now.Sub(before.Add(took/2)), took
 		}
 	}
-	r := NewRequirement(ErrSettings, "clock", "the server's and this host's within "+clockTolerance.String(), clockText(ahead, trip),
+	r := NewRequirement(ErrSettings, "clock", "not more than "+clockTolerance.String()+" between the server's and this host's", clockText(ahead, trip),
 		ahead.Abs()-trip/2 <= clockTolerance, "timedatectl set-ntp true, on the host whose clock is wrong: until then lag and relay_publish_seconds are off by that")
 	r.Advice = true
 	return r, nil
 }
 
 func clockText(ahead, trip time.Duration) string {
-	where := "ahead of"
-	if ahead < 0 {
-		where = "behind"
+	off := max(trip/2, time.Millisecond).Round(time.Millisecond)
+	switch {
+	case ahead.Abs() < off:
+		return fmt.Sprintf("the server's is this host's, give or take %s", off)
+	case ahead < 0:
+		return fmt.Sprintf("the server's is %s behind this host's, give or take %s", -ahead.Round(time.Millisecond), off)
 	}
-	return fmt.Sprintf("the server's is %s %s this host's, give or take %s", ahead.Abs().Round(time.Millisecond), where, max(trip/2, time.Millisecond).Round(time.Millisecond))
+	return fmt.Sprintf("the server's is %s ahead of this host's, give or take %s", ahead.Round(time.Millisecond), off)
 }
 
 // Prepared counts the XA transactions that are prepared on the server and not

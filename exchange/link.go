@@ -66,6 +66,15 @@ func Address(url string) string {
 	return e.String()
 }
 
+// Vhost is the virtual host in url; "/" of a URL that cannot be read.
+func Vhost(url string) string {
+	e, err := parseURL(url)
+	if err != nil {
+		return "/"
+	}
+	return e.Vhost
+}
+
 // wire is the connection's socket. It exists for what the client library does
 // not do: give up a write that hangs once the other side is known to be dead,
 // and live on while the broker only withholds reading (a memory or disk alarm)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
 	"github.com/outboxrelay/relay/binlog"
@@ -30,7 +31,10 @@ func Check(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
 	if server != nil {
 		defer server.Close()
 	}
-	list = append(list, checkCheckpoint(ctx, cfg, server, table)...)
+	list = append(list, checkDirectory(cfg.Checkpoint))
+	if last := list[len(list)-1]; last.OK || last.Advice {
+		list = append(list, checkCheckpoint(ctx, cfg, server, table)...)
+	}
 	list = append(list, checkParked(cfg))
 	list = append(list, checkBroker(ctx, cfg)...)
 	if err := printRequirements(list, asJSON, out); err != nil {
@@ -57,22 +61,53 @@ func checkSource(ctx context.Context, cfg Config) ([]binlog.Requirement, *binlog
 	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", server.Flavor.Product()+" "+server.Version+" at "+server.Address())}
 	table, found, err := server.Check(ctx)
 	list = append(list, found...)
+	if err == nil {
+		_, running := checkpoint.Held(cfg.Checkpoint)
+		found, err = server.Preflight(ctx, running)
+		list = append(list, found...)
+	}
 	if err != nil {
 		list = append(list, failed("mysql", "answers", err))
 	}
 	return list, server, table
 }
 
+const (
+	leastRoom = 1 << 20 // bytes, for the checkpoint
+	ampleRoom = 1 << 30 // for compressed transactions that are too large for memory
+)
+
+// checkDirectory looks at the checkpoint's directory: rights and room.
+func checkDirectory(path string) binlog.Requirement {
+	const name, need = "checkpoint directory", "writable, 1 GB free: compressed transactions that are too large for memory go there"
+	directory := filepath.Dir(path)
+	if real, err := checkpoint.Path(path); err == nil {
+		directory = filepath.Dir(real) // where the file is
+	}
+	if err := unix.Access(directory, unix.W_OK|unix.X_OK); err != nil {
+		return failed(name, need, fmt.Errorf("%w: directory %s: %w; make it writable for the user that runs the relay", checkpoint.ErrUnwritable, directory, err))
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(directory, &disk); err != nil {
+		return failed(name, need, fmt.Errorf("%w: directory %s: %w", checkpoint.ErrUnwritable, directory, err))
+	}
+	return roomRequirement(name, need, directory, disk.Bavail*uint64(disk.Bsize))
+}
+
+func roomRequirement(name, need, directory string, room uint64) binlog.Requirement {
+	r := binlog.NewRequirement(checkpoint.ErrUnwritable, name, need, fmt.Sprintf("%s, %s free", directory, humanize.Bytes(room)),
+		room >= ampleRoom, "df -h "+directory+", and make room")
+	r.Advice = room >= leastRoom
+	return r
+}
+
 func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server, table *schema.Table) []binlog.Requirement {
 	const need = "a file that can be read and written, of this outbox, in the server's history"
-	state, exists, err := probe(cfg.Checkpoint)
-	if err != nil {
-		return []binlog.Requirement{failed("checkpoint", need, err)}
-	}
-	if !exists {
+	state, err := checkpoint.Read(cfg.Checkpoint)
+	if errors.Is(err, fs.ErrNotExist) {
 		return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+": none yet; --start "+string(cfg.Start)+" makes the first")}
 	}
-	if table != nil {
+	if err == nil && table != nil {
 		err = fits(ctx, cfg.Checkpoint, state, server, table)
 	}
 	if err != nil {
@@ -94,20 +129,6 @@ func checkParked(cfg Config) binlog.Requirement {
 	return met(name, need, "--on-bad-event "+string(cfg.OnBadEvent))
 }
 
-// probe reads the checkpoint and looks whether one can be written there. It
-// takes no lock, so that a relay can start meanwhile.
-func probe(path string) (state checkpoint.State, exists bool, err error) {
-	directory := filepath.Dir(path)
-	if err := unix.Access(directory, unix.W_OK|unix.X_OK); err != nil {
-		return state, false, fmt.Errorf("%w: directory %s: %w; make it writable for the user that runs the relay", checkpoint.ErrUnwritable, directory, err)
-	}
-	state, err = checkpoint.Read(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return state, false, nil
-	}
-	return state, err == nil, err
-}
-
 func checkBroker(ctx context.Context, cfg Config) []binlog.Requirement {
 	const name, need = "rabbitmq", "a broker that answers and lets the relay in"
 	topology, err := exchange.Inspect(ctx, cfg.Broker)
@@ -115,7 +136,12 @@ func checkBroker(ctx context.Context, cfg Config) []binlog.Requirement {
 		return []binlog.Requirement{failed(name, need, err)}
 	}
 	list := []binlog.Requirement{met(name, need, fmt.Sprintf("%s %s at %s", topology.Product, topology.Version, exchange.Address(cfg.Broker.URL)))}
-	return append(list, topologyRequirements(cfg, topology)...)
+	list = append(list, topologyRequirements(cfg, topology)...)
+	var survey exchange.Survey
+	if topology.Found {
+		survey, err = exchange.Ask(ctx, cfg.Broker)
+	}
+	return append(list, queueRequirements(cfg.Broker, topology, survey, err)...)
 }
 
 func topologyRequirements(cfg Config, topology exchange.Topology) []binlog.Requirement {
@@ -130,19 +156,7 @@ func topologyRequirements(cfg Config, topology exchange.Topology) []binlog.Requi
 	case !topology.Found:
 		r.Found = "not there yet: relay run declares it"
 	}
-	list := []binlog.Requirement{r}
-	for _, q := range topology.Queues {
-		found := "not there yet: relay run declares it"
-		if q.Found {
-			found = fmt.Sprintf("%d messages, %d consumers", q.Messages, q.Consumers)
-		}
-		r := met("queue "+q.Name, "a durable quorum queue with a single active consumer", found)
-		if q.Err != nil {
-			r = failed(r.Name, r.Need, q.Err)
-		}
-		list = append(list, r)
-	}
-	return list
+	return []binlog.Requirement{r}
 }
 
 func met(name, need, found string) binlog.Requirement {
@@ -169,11 +183,15 @@ func printRequirements(list []binlog.Requirement, asJSON bool, out io.Writer) er
 		default:
 			mark = "FAIL"
 		}
-		if _, err := fmt.Fprintf(out, "%s  %-26s %s\n", mark, r.Name, r.Found); err != nil {
+		need := ""
+		if r.Need != r.Found && (r.OK || r.Fix != "") { // an error that stands for it says all
+			need = " (need " + r.Need + ")"
+		}
+		if _, err := fmt.Fprintf(out, "%s  %-26s %s%s\n", mark, r.Name, r.Found, need); err != nil {
 			return err
 		}
 		if !r.OK && r.Fix != "" {
-			fmt.Fprintf(out, "      need %s; type: %s\n", r.Need, r.Fix)
+			fmt.Fprintf(out, "      type: %s\n", r.Fix)
 		}
 	}
 	return nil

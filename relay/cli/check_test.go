@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func testCheck(t *testing.T, on source) {
 	r := on.rig(t)
 	all := []string{
 		"mysql", "log_bin", r.pick("gtid_mode", "gtid_strict_mode"), "binlog_row_image", "table", "engine", "grant SELECT", "grant REPLICATION SLAVE",
-		r.pick("grant REPLICATION CLIENT", "grant BINLOG MONITOR"), "checkpoint", "rabbitmq", "exchange", "queue " + r.queue(0), "queue " + r.queue(3),
+		r.pick("grant REPLICATION CLIENT", "grant BINLOG MONITOR"), "retention", "clock", "checkpoint directory", "checkpoint", "rabbitmq", "exchange", "queue " + r.queue(0), "queue " + r.queue(3),
 	}
 	before := r.run("check", "--partitions", "4")
 	before.want(t, 0, "none yet", "not there yet", r.pick("MySQL ", "MariaDB ")+r.text("SELECT @@version"))
@@ -55,6 +56,11 @@ func testCheck(t *testing.T, on source) {
 	d := r.start("--partitions", "4")
 	d.settled()
 	r.run("check", "--partitions", "4").want(t, 0) // the lock is the relay's
+	if r.mariadb() {
+		r.run("check", "--partitions", "4").want(t, 0, "hint  server id", "type: GRANT REPLICATION MASTER ADMIN")
+	} else {
+		r.run("check", "--partitions", "4").want(t, 0, "ok    server id", "of the relay that runs here")
+	}
 	d.stop()
 
 	r.exec("REVOKE REPLICATION SLAVE ON *.* FROM " + r.user)
@@ -68,10 +74,11 @@ func testCheck(t *testing.T, on source) {
 	}
 	r.exec("GRANT REPLICATION SLAVE ON *.* TO " + r.user)
 	for name, args := range map[string][]string{
-		"table":      {"--table", "nothing"},
-		"checkpoint": {"--checkpoint", "/nowhere/c.json"},
-		"rabbitmq":   {"--amqp-url", "amqp://guest:hunter2@" + strings.TrimPrefix(r.amqp[strings.Index(r.amqp, "@"):], "@")},
-		"mysql":      {"--mysql-dsn", strings.Replace(r.dsn, secret, "hunter2", 1)},
+		"table": {"--table", "nothing"},
+		"checkpoint directory       checkpoint: the file cannot be kept there: directory /nowhere": {"--checkpoint", "/nowhere/c.json"},
+		"server id": {"--server-id", r.text("SELECT @@server_id")},
+		"rabbitmq":  {"--amqp-url", "amqp://guest:hunter2@" + strings.TrimPrefix(r.amqp[strings.Index(r.amqp, "@"):], "@")},
+		"mysql":     {"--mysql-dsn", strings.Replace(r.dsn, secret, "hunter2", 1)},
 	} {
 		got := r.run(append([]string{"check"}, args...)...)
 		got.want(t, 3, "FAIL  "+name)
@@ -159,4 +166,42 @@ func TestCheckBroker(t *testing.T) {
 		user.sameWords(t, "--partitions", "1")
 		user.run("run", "--partitions", "1").want(t, 78, "does not know the exchange type", "rabbitmq-plugins enable")
 	})
+}
+
+// TestCheckQueues: what is bound is read from the broker's management API, with
+// the relay's own user, whom it first refuses. No output has its password (run
+// looks).
+func TestCheckQueues(t *testing.T) {
+	t.Parallel()
+	b, api := relaytest.PrivateManagedRabbitMQ(t)
+	r := newRig(t)
+	r.dropTopology() // of the broker of all tests
+	r.amqp = b.URL
+	b.Ctl(t, "add_user", "relay", secret)
+	permit(t, b, "/")
+	user := *r
+	user.amqp = onVhost(t, b, "/")
+	user.flags = []string{"--amqp-management-url", strings.Replace(api, "//", "//relay:"+url.QueryEscape(secret)+"@", 1)}
+	r.declare("x-consistent-hash", false)
+	user.run("check").want(t, 0, "hint  bindings", `user "relay"`, "rabbitmqctl set_user_tags relay management", "type: rabbitmqctl list_bindings source_name")
+	b.Ctl(t, "set_user_tags", "relay", "management")
+	user.run("check").want(t, 3, "FAIL  bindings", "none is", "relay run --partitions 4")
+	r.declare("x-consistent-hash", true)
+	user.run("check").want(t, 0, "ok    queue "+r.queue(0), "weight 1, classic, durable", "hint  single active consumer")
+	r.dropTopology()
+	user.flags = user.flags[:2:2]
+	d := r.start("--partitions", "2")
+	d.settled()
+	d.stop()
+	user.run("check", "--partitions", "2").want(t, 0, "ok    queue "+r.queue(1), "weight 1, quorum, durable, single active consumer; 0 messages, 0 consumers",
+		"hint  delivery limit", "drops a message after 20 deliveries", "type: rabbitmqctl set_policy "+r.exchange)
+	b.Ctl(t, "set_policy", r.exchange, "^"+r.exchange+`\.`, `{"delivery-limit": -1}`, "--apply-to", "queues") // as it is typed
+	relaytest.Wait(t, patience, "the policy holds", func() bool {
+		return !strings.Contains(user.run("check", "--partitions", "2").stdout, "hint  delivery limit")
+	})
+	found := checked(t, user.run("check", "--partitions", "1", "--json"))
+	if other := found["queue "+r.queue(1)]; other.OK || !other.Advice || !strings.Contains(other.Found, "none of the partitions") {
+		t.Errorf("a queue beside the partitions is %+v", other)
+	}
+	run(t, user.environment(), "check", "--amqp-management-url", "localhost").want(t, 64, "--amqp-management-url http://")
 }

@@ -68,11 +68,20 @@ func paceFlags() []cli.Flag {
 // runFlags say how to relay.
 func runFlags() []cli.Flag {
 	return append(append(placeFlags(), paceFlags()...),
-		&cli.Uint64Flag{Name: "server-id", Usage: "replica id", DefaultText: "derived from host and checkpoint path, 2^31 and up", EnvVars: env("server-id")},
+		serverIDFlag(),
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
 		badEventFlag(),
 		text("listen", "127.0.0.1:9347", "address of /metrics, /healthz, /readyz; '': off"),
 	)
+}
+
+func serverIDFlag() cli.Flag {
+	return &cli.Uint64Flag{Name: "server-id", Usage: "replica id", DefaultText: "derived from host and checkpoint path, 2^31 and up", EnvVars: env("server-id")}
+}
+
+// managementFlag says where what AMQP does not tell is asked.
+func managementFlag() cli.Flag {
+	return &cli.StringFlag{Name: "amqp-management-url", Usage: "RabbitMQ's management API (default: http:// and port 15672 of the host of --amqp-url, https:// and 15671 with amqps://)", EnvVars: env("amqp-management-url")}
 }
 
 func badEventFlag() cli.Flag {
@@ -164,8 +173,11 @@ func outbox(c *cli.Context) (binlog.Config, error) {
 }
 
 func broker(c *cli.Context) (exchange.Config, error) {
-	cfg := exchange.Config{URL: c.String("amqp-url"), Exchange: c.String("exchange"), Partitions: c.Int("partitions")}
+	cfg := exchange.Config{URL: c.String("amqp-url"), Exchange: c.String("exchange"), Partitions: c.Int("partitions"), ManagementURL: c.String("amqp-management-url")}
 	var err error
+	if api := cfg.ManagementURL; api != "" && !strings.HasPrefix(api, "http://") && !strings.HasPrefix(api, "https://") {
+		return cfg, usage("--amqp-management-url begins with neither http:// nor https://; type: --amqp-management-url http://127.0.0.1:15672")
+	}
 	if cfg.URL == "" {
 		return cfg, usage("--amqp-url is missing; type: relay %s --amqp-url 'amqp://relay:PASSWORD@127.0.0.1:5672/', or set RELAY_AMQP_URL", c.Command.Name)
 	}
