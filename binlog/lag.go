@@ -2,6 +2,8 @@ package binlog
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -89,74 +91,78 @@ func (l Log) Growth() float64 {
 	return float64(l.Bytes) / l.Age.Seconds()
 }
 
-// Log looks at the server's log files. It needs REPLICATION CLIENT, and for
-// the time of the oldest REPLICATION SLAVE.
-func (s *Server) Log(ctx context.Context) (Log, error) {
+// Log looks at the server's log files, and with aged at the time of the oldest.
+// It needs REPLICATION CLIENT, and for that time REPLICATION SLAVE. With an error
+// it returns what needs neither: how long the log is kept.
+func (s *Server) Log(ctx context.Context, aged bool) (Log, error) {
 	values, err := s.variables(ctx)
 	if err != nil {
 		return Log{}, err
 	}
+	var l Log
+	l.Retention, l.Limit = kept(values)
 	files, err := s.logFiles(ctx)
 	if err != nil {
-		return Log{}, err
+		return l, err
 	}
-	l := Log{Files: len(files), Bytes: bytesFrom(files, files[0].name, 0)}
-	l.Retention, l.Limit = kept(values)
+	l.Files, l.Bytes = len(files), bytesFrom(files, files[0].name, 0)
+	if !aged {
+		return l, nil
+	}
 	now, err := s.now(ctx)
 	if err != nil {
-		return Log{}, err
+		return l, err
 	}
 	if found, err := s.seek(ctx, s.dialect.fromFile(passingID(), files[0].name), false); err == nil {
-		l.Since, l.Age = found.created, max(0, now.Sub(found.created))
+		l.Since, l.Age = found.Created, max(0, now.Sub(found.Created))
 	}
 	return l, nil
-}
-
-// Backlog is the log that the server has written past a position.
-type Backlog struct {
-	Bytes   int64
-	AtMost  bool      // it may be less: the place in the first file was not found in time
-	Created time.Time // when the file of the place was begun, by the server's clock
 }
 
 // seekTime is how long the server may take to find a position in a file of its
 // log, which it reads from the beginning.
 const seekTime = 3 * time.Second
 
-// Backlog tells how much log there is from the first transaction that the
-// position lacks on. There must be one, and the server must be one that can be
-// followed from the position. With exact false the place within the first file
-// is not looked for, which may be a GB to read for the server.
-func (s *Server) Backlog(ctx context.Context, position *GTIDSet, exact bool) (Backlog, error) {
-	files, err := s.logFiles(ctx)
-	if err != nil {
-		return Backlog{}, err
-	}
+// Seek finds where in the log the first transaction stands that the position
+// lacks. There must be one, and the server must be one that can be followed from
+// the position. It needs REPLICATION SLAVE. With exact false only the file is
+// looked for: to find the place in it can be a GB to read for the server.
+func (s *Server) Seek(ctx context.Context, position *GTIDSet, exact bool) (Start, error) {
 	seeking, cancel := context.WithTimeout(ctx, seekTime)
 	defer cancel()
 	found, err := s.seek(seeking, s.dialect.behind(passingID(), position), exact)
-	if err != nil && found.file == "" {
-		return Backlog{}, err
+	if err != nil && (found.Created.IsZero() || ctx.Err() != nil) {
+		return Start{}, err
 	}
-	return Backlog{
-		Bytes:   bytesFrom(files, found.file, found.offset),
-		AtMost:  !found.exact,
-		Created: found.created,
-	}, nil
+	return found, nil
 }
 
-// sought is where a server began to send its log.
-type sought struct {
-	file    string
-	created time.Time // the file, by the server's clock in whole seconds
-	offset  int64     // of the first transaction that was sent
-	exact   bool      // offset is known
+// Past is how much log the server has written from there on, in bytes; where the
+// start is not exact, it is that at most. It needs REPLICATION CLIENT. The error
+// wraps ErrPlace when the file is purged.
+func (s *Server) Past(ctx context.Context, from Start) (int64, error) {
+	files, err := s.logFiles(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if !slices.ContainsFunc(files, func(f logFile) bool { return f.name == from.File }) {
+		return 0, fmt.Errorf("%w: the server has no log file %q; it has %s", ErrPlace, from.File, nameFiles(files))
+	}
+	return bytesFrom(files, from.File, from.Offset), nil
+}
+
+// Start is where a server began to send its log.
+type Start struct {
+	File    string
+	Created time.Time // the file, by the server's clock in whole seconds
+	Offset  int64     // of the first transaction that was sent; 0: not known
+	Exact   bool      // Offset is known
 }
 
 // seek asks for the log and reads as far as to the first transaction, or only
 // to the head of the file that has it. With an error it returns what it knew by
 // then.
-func (s *Server) seek(ctx context.Context, ask request, transaction bool) (found sought, err error) {
+func (s *Server) seek(ctx context.Context, ask request, transaction bool) (found Start, err error) {
 	st, err := s.stream(ctx, &schema.Table{}, heartbeat, ask)
 	if err != nil {
 		return found, err
@@ -176,18 +182,18 @@ func (s *Server) seek(ctx context.Context, ask request, transaction bool) (found
 		switch h.typ {
 		case replication.ROTATE_EVENT: // one comes before each file
 			if len(body) > 8 {
-				found = sought{file: string(body[8:])}
+				found = Start{File: string(body[8:])}
 			}
 		case replication.FORMAT_DESCRIPTION_EVENT:
 			if checksum, err = hasChecksum(raw.bytes); err != nil {
 				return found, err
 			}
-			if found.created = time.Unix(int64(h.timestamp), 0).UTC(); !transaction {
+			if found.Created = time.Unix(int64(h.timestamp), 0).UTC(); !transaction {
 				return found, nil
 			}
 		case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.ANONYMOUS_GTID_EVENT, replication.MARIADB_GTID_EVENT:
-			found.offset = int64(h.end) - int64(h.size)
-			found.exact = h.end > h.size
+			found.Offset = int64(h.end) - int64(h.size)
+			found.Exact = h.end > h.size
 			return found, nil
 		}
 	}

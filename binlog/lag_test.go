@@ -10,12 +10,12 @@ import (
 	"github.com/outboxrelay/relay/schema"
 )
 
-// TestBacklog: what is told of the log behind a position is what the stream
+// TestSeek: what is told of the log behind a position is what the stream
 // counts of it. Without exact it is all of the file; that it is no less was
 // seen to fail where the offset was taken for known.
-func TestBacklog(t *testing.T) { onEach(t, testBacklog) }
+func TestSeek(t *testing.T) { onEach(t, testSeek) }
 
-func testBacklog(t *testing.T, on flavor) {
+func testSeek(t *testing.T, on flavor) {
 	r := newRigOn(t, on.private(t), schema.SQL)
 	server := r.open()
 	r.insert(newID(), `{}`)
@@ -27,40 +27,44 @@ func testBacklog(t *testing.T, on flavor) {
 	_, from := place()
 	r.insert(newID(), fmt.Sprintf(`{"long": "%s"}`, strings.Repeat("x", 5000)))
 	_, to := place()
-	look := func(exact bool) binlog.Backlog {
+	var got binlog.Start
+	look := func(exact bool) int64 {
 		t.Helper()
-		got, err := server.Backlog(r.ctx, position, exact)
+		var err error
+		if got, err = server.Seek(r.ctx, position, exact); err != nil || got.Exact != exact {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		bytes, err := server.Past(r.ctx, got)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return got
+		return bytes
 	}
-	got := look(true)
-	if got.Bytes != to-from || got.AtMost || got.Bytes < 5000 {
-		t.Errorf("behind by %+v, want %d bytes from %d to %d", got, to-from, from, to)
+	if bytes := look(true); bytes != to-from || bytes < 5000 {
+		t.Errorf("%d bytes from %+v, want %d from %d to %d", bytes, got, to-from, from, to)
 	}
 	if age := time.Since(got.Created); age < -2*time.Second || age > 10*time.Minute {
 		t.Errorf("the file was created at %s", got.Created)
 	}
-	if got := look(false); got.Bytes != to || !got.AtMost {
-		t.Errorf("at most %+v, want all %d bytes of the file", got, to)
+	if bytes := look(false); bytes != to {
+		t.Errorf("at most %d bytes, want all %d of the file", bytes, to)
 	}
 	r.exec("FLUSH BINARY LOGS") // the place is in the file before the last
 	r.insert(newID(), `{}`)
 	_, last := place()
-	if got := look(true); got.Bytes < to-from+last || got.Bytes > to-from+last+100 || got.AtMost {
-		t.Errorf("over two files %+v, want %d bytes and those of the rotate event", got, to-from+last)
+	if bytes := look(true); bytes < to-from+last || bytes > to-from+last+100 {
+		t.Errorf("over two files %d bytes, want %d and those of the rotate event", bytes, to-from+last)
 	}
 	// A position that ends with its file: the transaction is in the next.
 	position = r.executed(server)
 	r.exec("FLUSH BINARY LOGS")
 	r.insert(newID(), `{}`)
 	_, last = place()
-	if got := look(true); got.Bytes >= last+100 || got.Bytes < 100 || got.AtMost {
-		t.Errorf("behind a file's end %+v, want fewer than %d bytes", got, last)
+	if bytes := look(true); bytes >= last || bytes < 100 {
+		t.Errorf("behind a file's end %d bytes, want fewer than %d", bytes, last)
 	}
 
-	log, err := server.Log(r.ctx)
+	log, err := server.Log(r.ctx, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (s *Server) Preflight(ctx context.Context, running bool) ([]Requirement, er
 }
 
 func (s *Server) retention(ctx context.Context) (Requirement, error) {
-	log, err := s.Log(ctx)
+	log, err := s.Log(ctx, true)
 	if err != nil {
 		return Requirement{}, err
 	}

@@ -207,6 +207,9 @@ func (s *Server) seesTriggers(ctx context.Context) (Requirement, error) {
 	return r, nil
 }
 
+// Denied tells whether an error is a refusal for want of a privilege.
+func Denied(err error) bool { return errors.Is(err, ErrGrant) || denied(err) }
+
 // denied tells whether the server refused something for want of a privilege.
 func denied(err error) bool {
 	var refusal *mysql.MySQLError
