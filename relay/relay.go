@@ -36,6 +36,7 @@ type Relay struct {
 	log   zerolog.Logger
 	file  *checkpoint.File
 	board *board
+	last  *lastFile
 	// condemned are events that the broker closed the channel on: they are
 	// parked when they come again.
 	condemned map[identity]*schema.BadEventError
@@ -65,6 +66,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer file.Close()
 	state, exists := file.State()
 	if err := mayRun(file.Path(), state, exists, cfg.OnBadEvent); err != nil {
+		openLast(file.Path(), cfg.Logger).failed(err, ExitCode(err))
 		return err
 	}
 	r, stop, err := newRelay(cfg, file)
@@ -81,7 +83,7 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	cfg.Source.Spool = filepath.Dir(file.Path())
 	r = &Relay{
 		cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{},
-		pulse: new(pulse), reload: make(chan struct{}, 1),
+		pulse: new(pulse), reload: make(chan struct{}, 1), last: openLast(file.Path(), cfg.Logger),
 	}
 	r.cfg.Source.Waiting = r.pulse.server
 	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
@@ -91,7 +93,9 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	})
 	stop = func() {}
 	if cfg.Listen != "" {
-		stop, err = r.board.serve(cfg.Listen)
+		if stop, err = r.board.serve(cfg.Listen); err != nil {
+			r.last.failed(err, ExitCode(err))
+		}
 	}
 	return r, stop, err
 }
@@ -116,7 +120,13 @@ func (p *parked) allow(policy OnBadEvent) (err error) {
 	return err
 }
 
-func (r *Relay) retry(ctx context.Context) error {
+func (r *Relay) retry(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			r.last.failed(err, ExitCode(err))
+		}
+	}()
+	r.pulse.run(false) // before anybody looks
 	defer r.notify(ctx)()
 	defer r.obey()()
 	waits := backoff.NewExponentialBackOff()
@@ -154,6 +164,7 @@ func (r *Relay) retry(ctx context.Context) error {
 		}
 		wait := min(waits.NextBackOff(), left)
 		r.board.failed(err)
+		r.last.failed(err, 0)
 		r.log.Warn().Err(err).Str("wait", wait.Round(time.Millisecond).String()).Msg("session ended, another one begins after a wait")
 		select {
 		case <-time.After(wait):
@@ -241,6 +252,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	}
 	r.followed = time.Now()
 	r.board.connected(true, true)
+	r.last.over()
 	r.log.Info().Str("table", table.String()).Str("layout", string(table.Layout)).Str("server", server.UUID).
 		Str("position", ledger.state.GTIDSet).Int64("sequence", ledger.sequence).Bool("backfill", ledger.state.Backfill != nil).
 		Msg("following")

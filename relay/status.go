@@ -18,9 +18,16 @@ import (
 
 // Report is what Status prints.
 type Report struct {
-	Checkpoint string            `json:"checkpoint"` // path
+	At         time.Time         `json:"at"`
+	Level      Level             `json:"level"`
+	Reasons    []Reason          `json:"reasons"`
+	Running    bool              `json:"running"`           // a relay holds the checkpoint's lock
+	Process    int               `json:"process,omitempty"` // its process
+	Checkpoint string            `json:"checkpoint"`        // path
+	Problem    string            `json:"problem,omitempty"` // why the checkpoint cannot be read; only with --watch
 	State      *checkpoint.State `json:"state,omitempty"`
 	Parked     int               `json:"parked"` // events in the parked file
+	LastError  *LastError        `json:"last_error,omitempty"`
 	Source     SourceReport      `json:"source"`
 	Broker     BrokerReport      `json:"broker"`
 }
@@ -36,80 +43,158 @@ type SourceReport struct {
 	Executed     string `json:"gtid_executed,omitempty"`
 	Behind       int64  `json:"transactions_behind"` // executed and not covered by the checkpoint
 	Missing      string `json:"behind,omitempty"`    // which
-	// LagSeconds is now minus committed_at, and 0 when nothing is behind.
-	// RunwaySeconds is the time until the server may purge the place; -1: never.
-	// Both are absent while they are unknown: behind, with no committed_at.
-	LagSeconds      *float64 `json:"lag_seconds,omitempty"`
-	RunwaySeconds   *float64 `json:"runway_seconds,omitempty"`
-	PositionProblem string   `json:"position_problem,omitempty"`
+
+	// BehindBytes is the log from the first transaction on that the checkpoint
+	// lacks, or, with BehindAtMost, from the beginning of that one's file. Absent
+	// while it is unknown.
+	BehindBytes  *int64 `json:"bytes_behind,omitempty"`
+	BehindAtMost bool   `json:"bytes_behind_at_most,omitempty"`
+
+	// LagSeconds is now minus committed_at, and 0 when nothing is behind; absent
+	// while it is unknown: behind, with no committed_at. RunwaySeconds is the time
+	// until the server may purge the place; -1: never; absent while it is unknown.
+	LagSeconds    *float64 `json:"lag_seconds,omitempty"`
+	RunwaySeconds *float64 `json:"runway_seconds,omitempty"`
+
+	// RunwayShare is how much of the retention is left, in time or bytes, 1 being
+	// all; absent where it is unknown or the log is kept for ever.
+	RunwayShare      *float64 `json:"runway_share,omitempty"`
+	RetentionSeconds float64  `json:"retention_seconds"`          // 0: for ever
+	RetentionBytes   int64    `json:"retention_bytes"`            // 0: without limit
+	LogBytes         int64    `json:"log_bytes,omitempty"`        // that the server has
+	Growth           float64  `json:"bytes_per_second,omitempty"` // of the log, about; absent while it is unknown
+
+	// PreparedXA are the XA transactions that are prepared on the server, of all
+	// tables; absent where the user may not ask. HeldXA are those that the
+	// position, of MySQL, waits for.
+	PreparedXA *int   `json:"prepared_xa,omitempty"`
+	HeldXA     string `json:"held_xa,omitempty"`
+
+	PositionProblem string `json:"position_problem,omitempty"`
 }
 
 // BrokerReport is what the broker holds.
 type BrokerReport struct {
 	Address  string           `json:"address"`
+	Version  string           `json:"version,omitempty"`
 	Error    string           `json:"error,omitempty"`
 	Exchange string           `json:"exchange"`
-	Queues   []exchange.Queue `json:"queues,omitempty"`
+	Queues   []exchange.Queue `json:"queues,omitempty"` // of --partitions, else those that are bound
+
+	// QueuesProblem is why it is not known which queues are bound: the management
+	// API does not answer.
+	QueuesProblem string `json:"queues_problem,omitempty"`
+}
+
+// StatusOptions are how Status prints, and when it warns.
+type StatusOptions struct {
+	JSON     bool
+	Watch    bool // again and again, until the context ends
+	Terminal bool // out is one: what is watched is drawn in place
+	Thresholds
 }
 
 // Status prints where the relay stands, from the checkpoint file and the
 // servers, whether or not one runs. The error wraps ErrDifferences when the
-// position cannot be followed any more, and ErrUnavailable when a server does
-// not answer.
-func Status(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
+// position cannot be followed any more, or a threshold says that this is near,
+// and ErrUnavailable when a server does not answer.
+func Status(ctx context.Context, cfg Config, options StatusOptions, out io.Writer) error {
 	cfg.setDefaults()
 	if _, _, _, err := cfg.Source.Parse(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
-	report := Report{Checkpoint: cfg.Checkpoint}
-	position, err := report.readCheckpoint(cfg.Checkpoint)
-	if err != nil {
+	if options.Watch {
+		return watch(ctx, cfg, options, out)
+	}
+	var l lookout
+	report, err := l.look(ctx, cfg)
+	if report.Problem != "" {
 		return err
 	}
-	path, err := checkpoint.Path(cfg.Checkpoint)
-	if err != nil {
-		return unfit(err)
-	}
-	parked, _, err := readParked(path + parkedSuffix)
-	if err != nil {
-		return err
-	}
-	report.Parked = len(parked)
-	sourceErr := report.askSource(ctx, cfg.Source, position)
-	brokerErr := report.askBroker(ctx, cfg.Broker)
-	told := cmp.Or(sourceErr, brokerErr) // on standard error
-	if asJSON {
+	report.judge(options.Thresholds)
+	var printErr error
+	if options.JSON {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")
-		err = encoder.Encode(report)
+		printErr = encoder.Encode(report)
 	} else {
+		told := err
+		if told == nil {
+			told = errors.New(report.Source.PositionProblem)
+		}
 		report.print(out, told)
 	}
 	switch {
-	case err != nil:
-		return err
-	case told != nil:
-		return unavailable(told)
+	case printErr != nil:
+		return printErr
+	case err != nil: // on standard error
+		return unavailable(err)
 	case report.Source.PositionProblem != "":
 		return fmt.Errorf("%w: %s", ErrDifferences, report.Source.PositionProblem)
+	case report.Level == Critical:
+		return fmt.Errorf("%w: %s", ErrDifferences, report.reasons(Critical))
 	}
 	return nil
 }
 
-// readCheckpoint returns the position; nil where there is no checkpoint yet.
-func (r *Report) readCheckpoint(path string) (*binlog.GTIDSet, error) {
-	state, err := checkpoint.Read(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// deepInterval is the time between two looks at what costs a server more to
+// tell, while it is looked at again and again.
+const deepInterval = 10 * time.Second
+
+// lookout looks where a relay stands. It remembers of an earlier look what costs
+// a server more to tell.
+type lookout struct {
+	deep   time.Time     // when it was last asked for; zero: never
+	log    binlog.Log    // as of then
+	start  *binlog.Start // of what the position lacks; nil: not known
+	at     string        // the position of that
+	queues exchange.Survey
+	silent error // of the management API
+}
+
+// look returns what it found also with an error, which is that of a server; with
+// Report.Problem the error is about the files.
+func (l *lookout) look(ctx context.Context, cfg Config) (Report, error) {
+	r := Report{At: time.Now().UTC(), Checkpoint: cfg.Checkpoint, Reasons: []Reason{}}
+	position, err := r.readFiles(cfg.Checkpoint)
+	if err != nil {
+		r.Problem = err.Error()
+		return r, err
 	}
+	deep := l.deep.IsZero() || time.Since(l.deep) >= deepInterval
+	if deep {
+		l.deep = time.Now()
+	}
+	sourceErr := l.askSource(ctx, &r, cfg.Source, position, deep)
+	brokerErr := l.askBroker(ctx, &r, cfg.Broker, deep)
+	return r, cmp.Or(sourceErr, brokerErr)
+}
+
+// readFiles returns the position; nil where there is no checkpoint yet.
+func (r *Report) readFiles(path string) (position *binlog.GTIDSet, err error) {
+	r.Process, r.Running = checkpoint.Held(path)
+	state, err := checkpoint.Read(path)
+	if err == nil {
+		r.State = &state
+		position, err = binlog.ParseGTIDSet(state.GTIDSet)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	real, err := checkpoint.Path(path)
+	if err != nil {
+		return nil, unfit(err)
+	}
+	parked, _, err := readParked(real + parkedSuffix)
 	if err != nil {
 		return nil, err
 	}
-	r.State = &state
-	return binlog.ParseGTIDSet(state.GTIDSet)
+	r.Parked = len(parked)
+	r.LastError, _ = readLast(real) // one that cannot be read is not known
+	return position, nil
 }
 
-func (r *Report) askSource(ctx context.Context, cfg binlog.Config, position *binlog.GTIDSet) (err error) {
+func (l *lookout) askSource(ctx context.Context, r *Report, cfg binlog.Config, position *binlog.GTIDSet, deep bool) (err error) {
 	defer func() {
 		if err != nil {
 			r.Source.Error = err.Error()
@@ -141,45 +226,135 @@ func (r *Report) askSource(ctx context.Context, cfg binlog.Config, position *bin
 	default:
 		return err
 	}
+	if n, known, err := server.Prepared(ctx); err != nil {
+		return err
+	} else if known {
+		r.Source.PreparedXA = &n
+	}
 	if position == nil {
 		return nil
 	}
+	return l.askPlace(ctx, r, server, position, executed, deep)
+}
+
+// askPlace finds out how the position stands to the server's log.
+func (l *lookout) askPlace(ctx context.Context, r *Report, server *binlog.Server, position, executed *binlog.GTIDSet, deep bool) error {
 	behind, err := server.Subtract(ctx, executed, position)
 	if err != nil {
 		return err
 	}
-	retention, err := server.Retention(ctx)
-	if err != nil {
+	log, err := server.Log(ctx, deep)
+	if err != nil && !binlog.Denied(err) { // then its size is not known
 		return err
 	}
-	r.Source.place(behind, r.State.CommittedAt, retention)
-	err = server.CheckPosition(ctx, position)
-	if errors.Is(err, binlog.ErrPurged) || errors.Is(err, binlog.ErrDiverged) {
+	if !deep {
+		log.Since, log.Age = l.log.Since, l.log.Age+time.Since(l.deep)
+	}
+	l.log = log
+	r.Source.RetentionSeconds, r.Source.RetentionBytes = log.Retention.Seconds(), log.Limit
+	r.Source.LogBytes, r.Source.Growth = log.Bytes, log.Growth()
+	r.Source.place(behind, r.State.CommittedAt)
+	held := position.Passed(executed)
+	r.Source.HeldXA = held.String()
+	switch err := server.CheckPosition(ctx, position); {
+	case errors.Is(err, binlog.ErrPurged), errors.Is(err, binlog.ErrDiverged):
 		r.Source.PositionProblem = err.Error()
+		if errors.Is(err, binlog.ErrPurged) {
+			r.Source.RunwaySeconds, r.Source.RunwayShare = new(float64), new(float64)
+		}
 		return nil
+	case err != nil:
+		return err
 	}
-	return err
+	since := r.State.CommittedAt
+	if behind.IsEmpty() {
+		r.Source.BehindBytes = new(int64)
+	} else {
+		created, err := l.seek(ctx, r, server, position, deep)
+		if err != nil {
+			return err
+		}
+		if since.IsZero() || !held.IsEmpty() { // the place is before what was last settled
+			since = created
+		}
+	}
+	r.Source.runway(since, log)
+	return nil
 }
 
-// place notes how far behind the checkpoint is. A retention of 0 is for ever.
-func (s *SourceReport) place(behind *binlog.GTIDSet, committedAt time.Time, retention time.Duration) {
+// seek notes how much log there is behind the position, and returns when the
+// file of its place was begun; zero: not known.
+func (l *lookout) seek(ctx context.Context, r *Report, server *binlog.Server, position *binlog.GTIDSet, deep bool) (time.Time, error) {
+	for {
+		fresh := l.start == nil || deep && l.at != position.String()
+		if fresh {
+			start, err := server.Seek(ctx, position, true)
+			if binlog.Denied(err) {
+				return time.Time{}, nil
+			}
+			if err != nil {
+				return time.Time{}, err
+			}
+			l.start, l.at = &start, position.String()
+		}
+		bytes, err := server.Past(ctx, *l.start)
+		switch {
+		case errors.Is(err, binlog.ErrPlace) && !fresh: // it was purged, behind a position that has moved
+			l.start = nil
+			continue
+		case binlog.Denied(err):
+			return l.start.Created, nil
+		case err != nil:
+			return time.Time{}, err
+		}
+		r.Source.BehindBytes, r.Source.BehindAtMost = &bytes, !l.start.Exact || l.at != position.String()
+		return l.start.Created, nil
+	}
+}
+
+// place notes how far behind the checkpoint is.
+func (s *SourceReport) place(behind *binlog.GTIDSet, committedAt time.Time) {
 	s.Behind, s.Missing = behind.Count(), behind.String()
-	known, lag, runway := true, 0.0, -1.0
+	lag := 0.0
 	if !behind.IsEmpty() {
-		known, lag = !committedAt.IsZero(), since(committedAt).Seconds()
+		if committedAt.IsZero() {
+			return
+		}
+		lag = since(committedAt).Seconds()
 	}
-	if retention > 0 {
-		runway = max(0, retention.Seconds()-lag)
+	s.LagSeconds = &lag
+}
+
+// runway notes how long the server keeps the place. Its file is purged no
+// earlier than the retention after at, a time before which nothing is needed,
+// or when the log behind it reaches the limit. A zero time: unknown.
+func (s *SourceReport) runway(at time.Time, log binlog.Log) {
+	left := func(seconds, share float64, timed bool) {
+		if share = max(0, share); s.RunwayShare == nil || share < *s.RunwayShare {
+			s.RunwayShare = &share
+		}
+		if seconds = max(0, seconds); timed && (s.RunwaySeconds == nil || seconds < *s.RunwaySeconds) {
+			s.RunwaySeconds = &seconds
+		}
 	}
-	if known {
-		s.LagSeconds = &lag
+	if log.Retention > 0 && (s.Behind == 0 || !at.IsZero()) {
+		seconds := log.Retention.Seconds()
+		if s.Behind > 0 {
+			seconds -= since(at).Seconds()
+		}
+		left(seconds, seconds/log.Retention.Seconds(), true)
 	}
-	if known || retention == 0 {
-		s.RunwaySeconds = &runway
+	if log.Limit > 0 && s.BehindBytes != nil {
+		room, growth := float64(log.Limit-*s.BehindBytes), log.Growth()
+		left(room/max(growth, 1e-9), room/float64(log.Limit), growth > 0)
+	}
+	if log.Retention == 0 && log.Limit == 0 {
+		never := -1.0
+		s.RunwaySeconds = &never
 	}
 }
 
-func (r *Report) askBroker(ctx context.Context, cfg exchange.Config) error {
+func (l *lookout) askBroker(ctx context.Context, r *Report, cfg exchange.Config, deep bool) error {
 	r.Broker.Address, r.Broker.Exchange = exchange.Address(cfg.URL), cfg.Exchange
 	topology, err := exchange.Inspect(ctx, cfg)
 	if err == nil {
@@ -189,69 +364,18 @@ func (r *Report) askBroker(ctx context.Context, cfg exchange.Config) error {
 		r.Broker.Error = err.Error()
 		return err
 	}
-	r.Broker.Queues = topology.Queues
+	r.Broker.Version, r.Broker.Queues = topology.Version, topology.Queues
+	if cfg.Partitions > 0 {
+		return nil
+	}
+	if deep || l.silent == nil {
+		l.queues, l.silent = exchange.Ask(ctx, cfg)
+	}
+	if l.silent != nil {
+		r.Broker.QueuesProblem = l.silent.Error()
+	}
+	for _, q := range l.queues.Queues {
+		r.Broker.Queues = append(r.Broker.Queues, exchange.Queue{Name: q.Name, Found: q.Type != "", Messages: q.Ready, Consumers: q.Consumers})
+	}
 	return nil
-}
-
-// print leaves out the error that is told elsewhere.
-func (r *Report) print(out io.Writer, told error) {
-	trouble := func(text, address string) string {
-		if told != nil && text == told.Error() {
-			return "at " + address + ": see the last line"
-		}
-		return text
-	}
-	line := func(name, format string, args ...any) {
-		fmt.Fprintf(out, "%-12s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	if s := r.State; s != nil {
-		line("checkpoint", "%s, saved %s ago", r.Checkpoint, time.Since(s.SavedAt).Round(time.Second))
-		line("table", "%s", s.Table)
-		line("position", "%s", s.GTIDSet)
-		line("sequence", "%d", s.Sequence)
-		if s.Partial != nil {
-			line("partial", "%d events of %s", s.Partial.Events, s.Partial.GTID)
-		}
-		if s.Backfill != nil {
-			line("backfill", "at %s of %s", s.Backfill.After, s.Backfill.Until)
-		}
-	} else {
-		line("checkpoint", "%s: none yet", r.Checkpoint)
-	}
-	if r.Parked > 0 {
-		line("parked", "%d events wait in %s: relay replay --parked --dry-run", r.Parked, r.Checkpoint+parkedSuffix)
-	}
-	if r.Source.Error != "" {
-		line("source", "%s", trouble(r.Source.Error, r.Source.Address))
-	} else {
-		line("source", "%s at %s, executed %s", binlog.Flavor(r.Source.Flavor).Product(), r.Source.Address, r.Source.Executed)
-		if r.Source.TableProblem != "" {
-			line("layout", "%s", r.Source.TableProblem)
-		} else {
-			line("layout", "%s, of %s", r.Source.Layout, r.Source.Table)
-		}
-	}
-	if r.State != nil && r.Source.Error == "" {
-		if lag := r.Source.LagSeconds; lag != nil {
-			line("behind", "%d transactions, %.1f s", r.Source.Behind, *lag)
-		} else {
-			line("behind", "%d transactions, for an unknown time: none was settled yet", r.Source.Behind)
-		}
-		switch runway := r.Source.RunwaySeconds; {
-		case runway == nil:
-			line("runway", "unknown")
-		case *runway < 0:
-			line("runway", "the server keeps its log for ever")
-		default:
-			line("runway", "%s until the server may purge the place", time.Duration(*runway*float64(time.Second)).Round(time.Second))
-		}
-	}
-	if r.Broker.Error != "" {
-		line("broker", "%s", trouble(r.Broker.Error, r.Broker.Address))
-	} else {
-		line("broker", "RabbitMQ at %s, exchange %s", r.Broker.Address, r.Broker.Exchange)
-	}
-	for _, q := range r.Broker.Queues {
-		line("queue", "%s: %d messages ready, %d consumers", q.Name, q.Messages, q.Consumers)
-	}
 }

@@ -26,9 +26,9 @@ func TestStatusPlace(t *testing.T) {
 	}{
 		"unknown":               {uuid + ":7-9", 0, hour, []string{"3 transactions, for an unknown time", "runway       unknown"}, map[string]bool{}},
 		"unknown, kept for all": {uuid + ":7-9", 0, 0, []string{"for an unknown time", "for ever"}, map[string]bool{"runway_seconds": true}},
-		"nothing behind":        {"", 0, hour, []string{"0 transactions, 0.0 s", "1h0m0s until"}, map[string]bool{"lag_seconds": true, "runway_seconds": true}},
-		"behind":                {uuid + ":7", hour, 3 * hour, []string{"1 transactions, 3600.", "2h0m0s until"}, map[string]bool{"lag_seconds": true, "runway_seconds": true}},
-		"used up":               {uuid + ":7", 3 * hour, hour, []string{"1 transactions, 10800.", "0s until"}, map[string]bool{"lag_seconds": true, "runway_seconds": true}},
+		"nothing behind":        {"", 0, hour, []string{"0 transactions, 0.0 s", "1 h until"}, map[string]bool{"lag_seconds": true, "runway_seconds": true}},
+		"behind":                {uuid + ":7", hour, 3 * hour, []string{"1 transactions, 3600.", "1 h 59 min until"}, map[string]bool{"lag_seconds": true, "runway_seconds": true}},
+		"used up":               {uuid + ":7", 3 * hour, hour, []string{"1 transactions, 10800.", "0 s until"}, map[string]bool{"lag_seconds": true, "runway_seconds": true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			behind, err := binlog.ParseGTIDSet(test.behind)
@@ -39,7 +39,8 @@ func TestStatusPlace(t *testing.T) {
 			if test.committed > 0 {
 				report.State.CommittedAt = time.Now().Add(-test.committed)
 			}
-			report.Source.place(behind, report.State.CommittedAt, test.retention)
+			report.Source.place(behind, report.State.CommittedAt)
+			report.Source.runway(report.State.CommittedAt, binlog.Log{Retention: test.retention})
 			var text bytes.Buffer
 			report.print(&text, nil)
 			for _, want := range test.says {
