@@ -85,7 +85,7 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	}
 	r.cfg.Source.Waiting = r.pulse.server
 	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
-	r.board = newBoard(func() time.Time {
+	r.board = newBoard(cfg.Window, func() time.Time {
 		state, _ := file.State()
 		return state.SavedAt
 	})
