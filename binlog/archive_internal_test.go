@@ -178,12 +178,12 @@ func TestArchiveSelects(t *testing.T) {
 	}
 	text := log().gtid(2).begin().query("INSERT INTO outbox VALUES (1)").xid().write(t, "text")
 	lost := log().gtid(2).query("XA COMMIT X'61',X'',1").write(t, "lost")
-	for _, path := range []string{text, lost} {
+	for path, way := range map[string]string{text: "look for its rows in the table", lost: "in an earlier file"} {
 		if ids, _, err := playFiles(t, only(1), path); ids != "1a" || err != nil {
 			t.Errorf("%s: got %q, %v, want 1a alone", path, ids, err)
 		}
 		_, _, err := playFiles(t, all, path)
-		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), "--gtid with their set") || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "resume") {
+		if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), way) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "resume") {
 			t.Errorf("%s: got error %v, want %v with the way to go on", path, err, ErrUnreadable)
 		}
 	}
@@ -292,7 +292,7 @@ func TestArchiveWithoutGTID(t *testing.T) {
 // comes to an end, without a panic; what goes out has a name, stands in the
 // archive's set, and comes again when the file is read again.
 func FuzzArchive(f *testing.F) {
-	for _, name := range []string{"full.bin", "minimal.bin", "named.bin"} {
+	for _, name := range []string{"full.bin", "minimal.bin", "named.bin", "mariadb.bin"} {
 		content, err := os.ReadFile(filepath.Join("..", "testdata", "binlog", name))
 		if err != nil {
 			f.Fatal(err)

@@ -49,6 +49,8 @@ type assembler struct {
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
 	way  string // how to go on without a transaction that cannot be relayed
+	// textWay is the same for one that stands in the log as text. Defaults to way.
+	textWay string
 
 	place    Place
 	checksum bool

@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -172,6 +173,9 @@ func (a *assembler) textNaming(verb string, t *text, insertID uint64) error {
 // insertAsText fetches the rows of an INSERT.
 func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	g := a.group
+	if a.fetch == nil { // there is no server to ask, or it is a MariaDB
+		return a.textRefused(cmp.Or(ins.fault, "INSERT"))
+	}
 	if len(a.decoder.table.Columns) == 0 {
 		if err := a.define(); err != nil {
 			return err
@@ -182,8 +186,6 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	case fault != "":
 	case g.xa != "": // whose rows cannot be seen before it is decided
 		fault = "INSERT in an XA transaction"
-	case a.fetch == nil: // there is no server to ask, or it is a MariaDB
-		fault = "INSERT"
 	case len(ids) == 0 && insertID == 0:
 		fault = "INSERT without an id"
 	case len(ids) == 0:
@@ -208,5 +210,6 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 
 // textRefused stops at a statement in the log.
 func (a *assembler) textRefused(what string) error {
+	a.way = cmp.Or(a.textWay, a.way)
 	return a.unreadable("%s on %s is in the log as text and not as rows: a session had binlog_format=STATEMENT or MIXED", what, a.decoder.table)
 }
