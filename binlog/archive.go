@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,6 +49,7 @@ type ArchiveConfig struct {
 type archiveFile struct {
 	logHead
 	path string
+	info fs.FileInfo
 	end  int64 // offset behind its last whole transaction
 }
 
@@ -70,7 +73,7 @@ func OpenArchive(ctx context.Context, cfg ArchiveConfig) (*Archive, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.files = append(a.files, archiveFile{logHead: head, path: path})
+		a.files = append(a.files, archiveFile{logHead: head, path: path, info: r.info})
 	}
 	if err := a.ordered(); err != nil {
 		return nil, err
@@ -230,6 +233,11 @@ func (p *Playback) Undecided() (list []GTID) {
 // rows, in the transactions that are wanted.
 func (p *Playback) Mapped() bool { return p.assembler.decoder.mapped }
 
+// Unseen tells whether the files so far had statements of other tables as text,
+// in the transactions that are wanted: what a trigger of theirs wrote into the
+// outbox is not there.
+func (p *Playback) Unseen() bool { return p.assembler.unseen }
+
 // Within is the transaction that was being read when Next returned an error;
 // zero: none.
 func (p *Playback) Within() (gtid GTID) {
@@ -263,6 +271,9 @@ func (p *Playback) next(ctx context.Context) (*Tx, error) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if err != nil && err != p.failed { // it names no file
+		if errors.Is(err, ErrDamaged) {
+			err = fmt.Errorf("%w; copy the file again", err)
+		}
 		err = fmt.Errorf("%s before offset %d: %w", p.path(), p.reader.offset, err)
 	}
 	return tx, err
@@ -299,7 +310,7 @@ func (p *Playback) event(ctx context.Context) (rawEvent, error) {
 		case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.MARIADB_GTID_EVENT:
 			p.begin, p.named = begin, p.reader.offset
 		case replication.ANONYMOUS_GTID_EVENT:
-			return rawEvent{}, fmt.Errorf("%w: %s has a transaction without GTID at offset %d: gtid_mode was not ON when it was written, and nothing tells which of its events were relayed", ErrFiles, p.path(), begin)
+			return rawEvent{}, fmt.Errorf("%w: %s has a transaction without GTID at offset %d: gtid_mode was not ON when it was written, and nothing tells which of its events were relayed; leave this file out", ErrFiles, p.path(), begin)
 		case replication.ROTATE_EVENT:
 			p.following = rotatesTo(raw.bytes, p.assembler.checksum)
 		}
@@ -329,6 +340,9 @@ func (p *Playback) open() (err error) {
 	if p.reader, err = openLog(f.path); err != nil {
 		return err
 	}
+	if !os.SameFile(p.reader.info, f.info) {
+		return fmt.Errorf("%w: %s was replaced while it was read; type the same again when it stays as it is", ErrFiles, f.path)
+	}
 	p.reader.limit, p.reader.keep = f.end, p.assembler.keep
 	p.assembler.place = Place{File: filepath.Base(f.path), Offset: uint32(len(logMagic))}
 	return nil
@@ -342,7 +356,7 @@ func (p *Playback) turn() error {
 		case r.inUse: // it was being written
 			end, p.assembler.group = p.begin, nil
 		case g.open, end == p.named:
-			return r.damaged(fmt.Errorf("the file ends inside of transaction %s; copy it again", g.tx.GTID))
+			return r.damaged(fmt.Errorf("the file ends inside of transaction %s", g.tx.GTID))
 		}
 	}
 	if f := &p.archive.files[p.at]; f.end == 0 {

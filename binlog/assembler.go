@@ -65,6 +65,7 @@ type assembler struct {
 	reached  domains             // of MariaDB: the transactions before this place
 	insertID uint64              // of the statement that comes next; 0: not told
 	reach    reach               // nil: to be read
+	unseen   bool                // a statement as text came of which no domain told what it does
 }
 
 // group is a transaction under way.

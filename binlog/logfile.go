@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/go-mysql-org/go-mysql/replication"
 	"github.com/klauspost/compress/zstd"
@@ -28,6 +30,7 @@ type logReader struct {
 	keep func(head []byte) keep
 
 	file    *os.File
+	info    fs.FileInfo
 	content io.Reader
 	release func()
 	buffer  bytes.Buffer
@@ -36,6 +39,7 @@ type logReader struct {
 const (
 	logMagic       = "\xfebin"
 	encryptedMagic = "\xfdbin"
+	indexMagic     = "\xfe\xfe\x0c\x01"
 	gzipMagic      = "\x1f\x8b"
 	zstdMagic      = "\x28\xb5\x2f\xfd"
 )
@@ -48,6 +52,9 @@ func openLog(path string) (*logReader, error) {
 	}
 	if err == nil {
 		r.file, err = os.Open(path)
+	}
+	if err == nil {
+		r.info, err = r.file.Stat()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w; give the path of a file that mysqlbinlog --raw wrote, or of a copy of the server's", ErrFiles, path, err)
@@ -85,6 +92,8 @@ func (r *logReader) open() error {
 		return r.encrypted("binlog_encryption", "mysqlbinlog")
 	case err != nil && r.packed:
 		return r.unpackable(err)
+	case string(magic) == indexMagic:
+		return fmt.Errorf("%w: %s is MariaDB's index of GTIDs in a binlog file; leave the .idx files out: --from-binlog %s", ErrFiles, r.path, strings.TrimRight(strings.TrimSuffix(r.path, ".idx"), "0123456789")+"*[0-9]")
 	case err != nil || string(magic) != logMagic:
 		return fmt.Errorf("%w: %s is no binlog file of MySQL or MariaDB: it begins with %q; such a file begins with %q, and one that another program than gzip or zstd has packed must be unpacked first", ErrFiles, r.path, magic[:n], logMagic)
 	}
@@ -100,7 +109,7 @@ func (r *logReader) event() (raw rawEvent, err error) {
 		r.buffer = bytes.Buffer{}
 	}
 	if err := r.fill(headerSize); err != nil {
-		if err == io.EOF && r.buffer.Len() == 0 {
+		if err == io.EOF && r.buffer.Len() == 0 && r.limit == 0 {
 			return rawEvent{}, io.EOF
 		}
 		return rawEvent{}, r.cut(headerSize, err)
@@ -108,6 +117,9 @@ func (r *logReader) event() (raw rawEvent, err error) {
 	head := r.buffer.Bytes()
 	size := int64(le.Uint32(head[9:]))
 	if size < headerSize || size > maxEvent {
+		if bytes.HasPrefix(head, []byte(logMagic)) && replication.EventType(head[len(logMagic)+4]) == replication.FORMAT_DESCRIPTION_EVENT {
+			return rawEvent{}, fmt.Errorf("%w: %s holds another one, which begins at offset %d; give each as a file of its own", ErrFiles, r.path, r.offset)
+		}
 		return rawEvent{}, r.damaged(fmt.Errorf("an event of %d bytes", size))
 	}
 	if replication.EventType(head[4]) == replication.FORMAT_DESCRIPTION_EVENT {
@@ -164,10 +176,13 @@ func (r *logReader) cut(size int64, err error) error {
 	case err != io.EOF:
 		return r.damaged(err)
 	}
-	if r.inUse {
+	switch {
+	case r.limit > 0:
+		return r.damaged(fmt.Errorf("it was longer a moment ago, with whole transactions up to %d", r.limit))
+	case r.inUse:
 		return io.EOF
 	}
-	return r.damaged(fmt.Errorf("the file ends inside of an event of %d bytes; copy it again", size))
+	return r.damaged(fmt.Errorf("the file ends inside of an event of %d bytes", size))
 }
 
 // unpackable is the end inside of a packed file.
@@ -175,11 +190,11 @@ func (r *logReader) unpackable(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		err = errors.New("it ends too early")
 	}
-	return r.damaged(fmt.Errorf("the packed file cannot be unpacked: %w; copy it again", err))
+	return r.damaged(fmt.Errorf("the packed file cannot be unpacked: %w", err))
 }
 
 func (r *logReader) damaged(err error) error {
-	return fmt.Errorf("%w: %s at offset %d: %w", ErrDamaged, r.path, r.offset, err)
+	return fmt.Errorf("%w: %s at offset %d: %w; copy it again", ErrDamaged, r.path, r.offset, err)
 }
 
 func (r *logReader) close() {

@@ -127,6 +127,7 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 			return err
 		}
 	}
+	a.unseen = a.unseen || a.domain == nil && !a.mentions.MatchString(t.text)
 	if a.reach == nil && a.domain != nil {
 		var err error
 		if a.reach, err = a.domain(a.group.tx.GTID); err != nil {

@@ -35,6 +35,7 @@ type replayer struct {
 	only    *binlog.GTIDSet
 	secret  secret      // of the broker
 	mapped  bool        // a session saw changes of the table
+	unseen  bool        // and text that may have been one
 	within  binlog.GTID // the transaction that the last session stopped in
 }
 
@@ -138,6 +139,9 @@ func (r *replayer) end(p *binlog.Playback) {
 	}
 	for _, gtid := range p.Undecided() {
 		r.log.Warn().Stringer("gtid", gtid).Msg("an XA transaction is prepared in the files, and not decided there: it is not replayed")
+	}
+	if r.unseen || p.Unseen() {
+		r.log.Warn().Msg("statements of other tables are in the files as text: if a trigger, view or routine writes from them into the outbox, its rows are not replayed; look for them in the table")
 	}
 	if !r.mapped && !p.Mapped() {
 		r.log.Warn().Str("table", r.cfg.Source.Table).Msg("the files have no change of the table in the transactions that are asked for; is --table right?")
@@ -327,6 +331,6 @@ func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done b
 	if err == nil && s.ended {
 		r.end(p)
 	}
-	r.mapped = r.mapped || p.Mapped()
+	r.mapped, r.unseen = r.mapped || p.Mapped(), r.unseen || p.Unseen()
 	return err == nil && s.ended, err
 }
