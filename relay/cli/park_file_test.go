@@ -63,7 +63,7 @@ func TestParkedFileGuarded(t *testing.T) {
 	d := r.start("--on-bad-event", "park")
 	d.settled()
 	d.until("the checkpoint tells of them", func() bool { p := r.state().Parked; return p != nil && p.Events == 2 })
-	r.run("replay", "--parked", "--dry-run").want(t, 0, `"would":"keep"`, `"would":"send"`)
+	r.run("replay", "--parked", "--dry-run").want(t, 0, `{"would":"keep","id":"`+idText(1)+`"`, `{"would":"keep","id":"`+idText(2)+`"`)
 	d.stop()
 
 	path := r.checkpoint() + ".parked"
