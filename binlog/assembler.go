@@ -49,8 +49,6 @@ type assembler struct {
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
 	way  string // how to go on without a transaction that cannot be relayed
-	// textWay is the same for one that stands in the log as text. Defaults to way.
-	textWay string
 
 	place    Place
 	checksum bool
@@ -65,6 +63,7 @@ type assembler struct {
 	reached  domains             // of MariaDB: the transactions before this place
 	insertID uint64              // of the statement that comes next; 0: not told
 	reach    reach               // nil: to be read
+	textWay  string              // way, of a transaction that stands in the log as text. Defaults to way.
 	unseen   bool                // a statement as text came of which no domain told what it does
 }
 

@@ -174,10 +174,10 @@ func (a *assembler) textNaming(verb string, t *text, insertID uint64) error {
 // insertAsText fetches the rows of an INSERT.
 func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	g := a.group
-	if a.fetch == nil { // there is no server to ask, or it is a MariaDB
-		return a.textRefused(cmp.Or(ins.fault, "INSERT"))
-	}
 	if len(a.decoder.table.Columns) == 0 {
+		if a.fetch == nil { // nor are the columns needed
+			return a.textRefused(cmp.Or(ins.fault, "INSERT"))
+		}
 		if err := a.define(); err != nil {
 			return err
 		}
@@ -187,6 +187,8 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	case fault != "":
 	case g.xa != "": // whose rows cannot be seen before it is decided
 		fault = "INSERT in an XA transaction"
+	case a.fetch == nil: // there is no server to ask, or it is a MariaDB
+		fault = "INSERT"
 	case len(ids) == 0 && insertID == 0:
 		fault = "INSERT without an id"
 	case len(ids) == 0:
