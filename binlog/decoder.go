@@ -85,13 +85,16 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 }
 
 // define makes the table's definition of a table map with names.
-func (d *decoder) define(tm *tableMap) (_ *schema.Table, err error) {
+func (d *decoder) define(tm *tableMap) (table *schema.Table, err error) {
 	if d.ask != nil && !d.lone && d.present == nil {
 		if d.present, err = d.ask(); err != nil {
 			return nil, err
 		}
 	}
-	return tm.define(d.options, d.present, d.lone)
+	if table, err = tm.define(d.options, d.present); err == nil && d.lone {
+		tm.supposeJSON(table)
+	}
+	return table, err
 }
 
 // fits tells whether rows are stored as a definition says. It is a net below

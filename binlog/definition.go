@@ -11,9 +11,8 @@ import (
 // binlog_row_metadata=FULL has them (the optional metadata fields of MySQL's
 // Table_map_event, libs/mysql/binlog/event/rows_event.h). It is what
 // information_schema said of the table when the event was written. present is
-// what it says now; nil where no server is asked. lone: the log is MariaDB's, and
-// its server is not there to be asked.
-func (tm *tableMap) define(opts schema.Options, present *schema.Table, lone bool) (*schema.Table, error) {
+// what it says now; nil where no server is asked.
+func (tm *tableMap) define(opts schema.Options, present *schema.Table) (*schema.Table, error) {
 	columns := make([]schema.Column, len(tm.columns))
 	for i, c := range tm.columns {
 		m := tm.metadata[i]
@@ -25,7 +24,6 @@ func (tm *tableMap) define(opts schema.Options, present *schema.Table, lone bool
 		if columns[i], err = m.logged(column); err != nil { // which is of no use, and may be of none
 			columns[i].Charset = fmt.Sprintf("of collation %d", m.collation)
 		}
-		columns[i].Checked = lone && c.typ == typeBlob && c.meta == longBlob && m.collation == binaryUTF8
 		if present == nil {
 			continue
 		}
@@ -37,13 +35,6 @@ func (tm *tableMap) define(opts schema.Options, present *schema.Table, lone bool
 	}
 	return schema.NewTable(string(tm.database), string(tm.table), columns, opts)
 }
-
-// What MariaDB stores as JSON is LONGTEXT COLLATE utf8mb4_bin: a blob with four
-// bytes of length, and that collation's number.
-const (
-	longBlob   = 4
-	binaryUTF8 = 46
-)
 
 // refine is a column as the log has it, with what only the server tells of one
 // that has the same name now and is stored alike: of MariaDB's, that bytes are a

@@ -119,7 +119,7 @@ func FuzzTableMap(f *testing.F) {
 			t.Errorf("got %d names for %d columns", len(tm.names), len(tm.columns))
 		}
 		if tm.names != nil {
-			if table, err := tm.define(schema.Options{}, nil, false); err == nil && len(table.Columns) != len(tm.columns) {
+			if table, err := tm.define(schema.Options{}, nil); err == nil && len(table.Columns) != len(tm.columns) {
 				t.Errorf("defined %d columns out of %d", len(table.Columns), len(tm.columns))
 			}
 		}

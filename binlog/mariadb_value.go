@@ -28,6 +28,21 @@ func appendUUID(dst, stored []byte) ([]byte, error) {
 
 func reversed(stored uuid.UUID) bool { return stored[6]&0x80 != 0 && stored[8]&0x80 == 0 }
 
+// What MariaDB stores as JSON is LONGTEXT COLLATE utf8mb4_bin: a blob with four
+// bytes of length, and that collation's number.
+const (
+	longBlob   = 4
+	binaryUTF8 = 46
+)
+
+// supposeJSON takes columns that are stored as JSON is for JSON; certain refuses
+// a value that is none.
+func (tm *tableMap) supposeJSON(table *schema.Table) {
+	for i, c := range tm.columns {
+		table.Columns[i].Checked = c == column{typeBlob, longBlob} && tm.metadata[i].collation == binaryUTF8
+	}
+}
+
 // certain refuses a row of which no event can be made without a server: MariaDB
 // writes a UUID as it writes a BINARY(16), and JSON as another LONGTEXT. Of
 // most values it makes no difference.
@@ -36,17 +51,17 @@ func (d *decoder) certain(img *image, from schema.Origin) error {
 		if at < 0 || !d.cells[at].present || d.cells[at].null {
 			continue
 		}
-		column, data := img.logged[r], d.cells[at].data
+		defined, data := img.logged[r], d.cells[at].data
 		var doubt string
 		switch {
-		case column.Kind == schema.Binary && column.Length == 16 && reversed(uuid.UUID(padBinary(data, 16))):
+		case defined.Kind == schema.Binary && defined.Length == 16 && reversed(uuid.UUID(padBinary(data, 16))):
 			doubt = "is a UUID or a BINARY(16)"
-		case column.Checked && !json.Valid(data):
+		case defined.Checked && !json.Valid(data):
 			doubt = "is JSON or text"
 		default:
 			continue
 		}
-		return fmt.Errorf("%w: they do not tell whether the column %s of %s %s, which makes a difference in transaction %s; give the server that has the table: --mysql-dsn", ErrFiles, column.Name, d.table, doubt, from.GTID)
+		return fmt.Errorf("%w: they do not tell whether the column %s of %s %s, which makes a difference in transaction %s; give the server that has the table: --mysql-dsn", ErrFiles, defined.Name, d.table, doubt, from.GTID)
 	}
 	return nil
 }
