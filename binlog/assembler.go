@@ -63,6 +63,8 @@ type assembler struct {
 	reached  domains             // of MariaDB: the transactions before this place
 	insertID uint64              // of the statement that comes next; 0: not told
 	reach    reach               // nil: to be read
+	textWay  string              // way, of a transaction that stands in the log as text. Defaults to way.
+	unseen   bool                // a statement as text came of which no domain told what it does
 }
 
 // group is a transaction under way.

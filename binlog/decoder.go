@@ -18,7 +18,13 @@ type decoder struct {
 	options schema.Options // by which the log's own definitions are taken
 	present *schema.Table  // what the server says of the table now; nil: it is not asked
 	image   *image
+	mapped  bool // there was an image
 	cells   []cell
+
+	// Of log files of MariaDB. ask gets present when it is first needed; nil:
+	// there is none to get. lone: no server says what the log does not.
+	ask  func() (*schema.Table, error)
+	lone bool
 }
 
 // image is how the table's columns stand in row events after one table map.
@@ -52,7 +58,7 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	table := d.table
 	switch {
 	case tm.names != nil:
-		table, err = tm.define(d.options, d.present)
+		table, err = d.define(tm)
 	case len(table.Columns) == 0:
 		err = errUndefined
 	default:
@@ -74,8 +80,21 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 			return nil, fmt.Errorf("%w: %w", errUnlike, err)
 		}
 	}
-	d.image = img
+	d.image, d.mapped = img, true
 	return img, nil
+}
+
+// define makes the table's definition of a table map with names.
+func (d *decoder) define(tm *tableMap) (table *schema.Table, err error) {
+	if d.ask != nil && !d.lone && d.present == nil {
+		if d.present, err = d.ask(); err != nil {
+			return nil, err
+		}
+	}
+	if table, err = tm.define(d.options, d.present); err == nil && d.lone {
+		tm.supposeJSON(table)
+	}
+	return table, err
 }
 
 // fits tells whether rows are stored as a definition says. It is a net below
@@ -155,6 +174,11 @@ func (d *decoder) rows(img *image, version int, body []byte, from schema.Origin,
 			return fmt.Errorf("%w: rows without a column", ErrDamaged)
 		}
 		rest = behind
+		if d.lone {
+			if err := d.certain(img, from); err != nil {
+				return err
+			}
+		}
 		yield(d.event(img, from))
 	}
 	return nil

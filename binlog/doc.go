@@ -36,13 +36,16 @@
 // what is known behind each transaction, for the caller to keep.
 //
 // An Archive is log files on disk; its Playback feeds the same assembler. Where
-// the log names the table's columns no server is needed.
+// the log names the table's columns no server is needed. MariaDB's names do not
+// tell a UUID from a BINARY(16), nor JSON from text: a value for which that makes
+// a difference is refused where no server tells.
 //
 // The two flavors write nearly the same log. What differs in it is in
 // mariadb_event.go: the group, whose GTID stands for BEGIN, and compression; in
-// mariadb_value.go: UUIDs; and in domains.go: positions. What differs in the
-// words by which a server is asked is a dialect (flavor.go): mysql.go and
-// mariadb.go. A GTIDSet holds either kind of position.
+// mariadb_value.go: UUIDs; in domains.go: positions; and in series.go: sets of
+// single transactions, by which log files go. What differs in the words by which
+// a server is asked is a dialect (flavor.go): mysql.go and mariadb.go. A GTIDSet
+// holds each of them.
 //
 //	purged ⊆ position    MySQL: gtid_purged. MariaDB: where the oldest log file
 //	                     begins, BINLOG_GTID_POS(file, 4)

@@ -29,7 +29,7 @@ func mariaGroup(h header, body []byte) (*group, error) {
 	}
 	domain := s.uint32()
 	flags := s.uint8()
-	if s.bad || number == 0 || number > math.MaxInt64 || h.server == 0 {
+	if s.bad || number == 0 || number >= math.MaxInt64 || h.server == 0 {
 		return nil, fmt.Errorf("%w: GTID %d-%d-%d", ErrDamaged, domain, h.server, number)
 	}
 	g := &group{open: flags&mariaStandalone == 0}
@@ -86,28 +86,37 @@ func (a *assembler) inOrder(g GTID) error {
 	return nil
 }
 
-// parseGTIDList reads a GTID list event's body: a count, whose upper four bits
-// are flags, and then the last transaction of each server in each domain; the
-// newest of a domain comes last.
+// parseGTIDList reads a GTID list event's body as a position: the newest of a
+// domain comes last.
 func parseGTIDList(body []byte) (*GTIDSet, error) {
-	set, err := ParseGTIDSet("")
+	list, err := listGTIDs(body)
 	if err != nil {
 		return nil, err
 	}
+	set := emptySet()
+	for _, g := range list {
+		set.domains[g.Domain] = run{last: g.Number, server: g.ServerID}
+	}
+	return set, nil
+}
+
+// listGTIDs reads a GTID list event's body: a count, whose upper four bits are
+// flags, and then the last transaction of each server in each domain.
+func listGTIDs(body []byte) (list []GTID, err error) {
 	s := scanner{rest: body}
 	for n := s.uint32() & (1<<28 - 1); n > 0 && !s.bad; n-- {
 		g := GTID{Domain: s.uint32(), ServerID: s.uint32()}
 		if b := s.bytes(8); b != nil {
 			g.Number = int64(le.Uint64(b))
 		}
-		if !s.bad && g.sequential() && g.Number > 0 {
-			set.domains[g.Domain] = run{last: g.Number, server: g.ServerID}
+		if !s.bad && g.sequential() && g.Number > 0 && g.Number < math.MaxInt64 {
+			list = append(list, g)
 		}
 	}
 	if s.bad {
 		return nil, fmt.Errorf("%w: GTID list", ErrDamaged)
 	}
-	return set, nil
+	return list, nil
 }
 
 // inflate undoes log_bin_compress: a byte of which the lowest three bits are

@@ -232,7 +232,7 @@ func (s *Server) Purged(ctx context.Context) (*GTIDSet, error) { return s.dialec
 // Subtract is the set a without the transactions of b.
 func (s *Server) Subtract(ctx context.Context, a, b *GTIDSet) (*GTIDSet, error) {
 	if len(a.domains) > 0 || a.set.IsEmpty() || b.set.IsEmpty() {
-		return &GTIDSet{a.Clone().set, a.domains.minus(b.domains)}, nil
+		return &GTIDSet{set: a.Clone().set, domains: a.domains.minus(b.domains)}, nil
 	}
 	return s.set(ctx, "SELECT GTID_SUBTRACT(?, ?)", a.String(), b.String())
 }

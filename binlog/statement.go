@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,6 +127,7 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 			return err
 		}
 	}
+	a.unseen = a.unseen || a.domain == nil && !a.mentions.MatchString(t.text)
 	if a.reach == nil && a.domain != nil {
 		var err error
 		if a.reach, err = a.domain(a.group.tx.GTID); err != nil {
@@ -173,6 +175,9 @@ func (a *assembler) textNaming(verb string, t *text, insertID uint64) error {
 func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	g := a.group
 	if len(a.decoder.table.Columns) == 0 {
+		if a.fetch == nil { // nor are the columns needed
+			return a.textRefused(cmp.Or(ins.fault, "INSERT"))
+		}
 		if err := a.define(); err != nil {
 			return err
 		}
@@ -208,5 +213,6 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 
 // textRefused stops at a statement in the log.
 func (a *assembler) textRefused(what string) error {
+	a.way = cmp.Or(a.textWay, a.way)
 	return a.unreadable("%s on %s is in the log as text and not as rows: a session had binlog_format=STATEMENT or MIXED", what, a.decoder.table)
 }
