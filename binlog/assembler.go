@@ -26,7 +26,8 @@ import (
 //     the rows are dropped; if a part with some of them is already out, the
 //     assembler stops with ErrUnreadable;
 //   - XA PREPARE: the rows are held until XA COMMIT or XA ROLLBACK decides, in
-//     a bounded amount of memory, beyond which it stops with ErrUnreadable;
+//     a bounded amount of memory. What is beyond that, or cannot be read, stops
+//     it with ErrUnreadable or ErrChanged at XA COMMIT;
 //   - a group that breaks off: ErrTorn, and the stream is read again.
 type assembler struct {
 	decoder  decoder
@@ -48,7 +49,7 @@ type assembler struct {
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
-	way  string // how to go on without a transaction that cannot be relayed
+	way  string // how to go on without a transaction that cannot be relayed; empty: the caller tells
 
 	place    Place
 	checksum bool
@@ -73,6 +74,7 @@ type group struct {
 	events int            // seen in the whole group
 	size   int            // bytes of the events in tx
 	marks  map[string]int // events seen at each savepoint
+	fault  error          // why an XA transaction's first half cannot be relayed; nil: it can
 }
 
 // prepared is an XA transaction between its two halves.
@@ -80,6 +82,7 @@ type prepared struct {
 	gtid   GTID
 	events []schema.Event
 	size   int
+	fault  error // why it cannot be relayed; nil: it can
 }
 
 const (
@@ -94,7 +97,6 @@ func memory(e *schema.Event) int { return len(e.Payload) + eventBytes }
 
 func newAssembler(table *schema.Table) *assembler {
 	return &assembler{
-		way:      "to go on behind it, once its outbox rows are dealt with: relay resume --from-gtid with that GTID added to the checkpoint's set (relay status prints it)",
 		decoder:  decoder{table: table},
 		mentions: mentions(table.Name),
 		tables:   map[uint64]*image{},
@@ -117,7 +119,7 @@ func (a *assembler) next(read func() (rawEvent, error)) (*Tx, error) {
 			return nil, err
 		}
 		tx, err := a.feed(h, raw, body)
-		if tx != nil || err != nil {
+		if err = a.postpone(err); tx != nil || err != nil {
 			return tx, err
 		}
 	}
@@ -352,7 +354,7 @@ func (a *assembler) tableMap(body []byte) error {
 		return err
 	}
 	t := a.decoder.table
-	if string(table) != t.Name || string(database) != t.Database || a.passes() {
+	if string(table) != t.Name || string(database) != t.Database || a.passes() || a.group != nil && a.group.fault != nil {
 		delete(a.tables, id)
 		return nil
 	}
@@ -387,7 +389,7 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 	if s.bad || a.group == nil {
 		return nil, fmt.Errorf("%w: rows outside of a transaction", ErrDamaged)
 	}
-	if !ours {
+	if !ours || a.group.fault != nil {
 		return nil, nil
 	}
 	g, version := a.group, 1
@@ -452,6 +454,12 @@ func (a *assembler) commit() (*Tx, error) {
 	if g == nil {
 		return nil, fmt.Errorf("%w: the end of a transaction without its beginning", ErrDamaged)
 	}
+	if g.fault != nil { // an XA transaction of one phase
+		g.xa = "" // and not a first half, whose fault can wait
+		if !a.passes() {
+			return nil, g.fault
+		}
+	}
 	a.group = nil
 	return a.end(&g.tx), nil
 }
@@ -466,6 +474,9 @@ func (a *assembler) end(tx *Tx) *Tx {
 // undo drops the group's events behind the first keep of them.
 func (a *assembler) undo(keep int) error {
 	g := a.group
+	if g.fault != nil {
+		return nil
+	}
 	out := g.events - len(g.tx.Events) // already handed out
 	if keep < out {
 		return a.unreadable("it was rolled back after %d of its events had been sent as parts of a large transaction; their consumers must be told", out-keep)
@@ -485,6 +496,9 @@ func (a *assembler) unreadable(format string, args ...any) error {
 	if a.group != nil {
 		gtid = a.group.tx.GTID.String()
 	}
-	return fmt.Errorf("%w: transaction %s in %s before %d: %s; %s",
-		ErrUnreadable, gtid, a.place.File, a.place.Offset, fmt.Sprintf(format, args...), a.way)
+	err := fmt.Errorf("%w: transaction %s in %s before %d: %s", ErrUnreadable, gtid, a.place.File, a.place.Offset, fmt.Sprintf(format, args...))
+	if a.way != "" {
+		err = fmt.Errorf("%w; %s", err, a.way)
+	}
+	return err
 }

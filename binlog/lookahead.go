@@ -27,11 +27,14 @@ const (
 // none before has; any other would be a guess.
 func (st *Stream) define(ctx context.Context) error {
 	s, a := st.server, st.assembler
-	now, unfit := s.Table(ctx)
+	now, unfit := st.there, error(nil)
+	if st.until == nil {
+		now, unfit = s.Table(ctx)
+	}
 	if unfit != nil && !errors.Is(unfit, schema.ErrTable) {
 		return unfit
 	}
-	later, size, err := s.lookAhead(ctx, st.seen, a.decoder.table)
+	later, size, err := st.lookAhead(ctx)
 	if err != nil {
 		return err
 	}
@@ -70,18 +73,34 @@ func sameColumns(a, b *schema.Table) bool {
 	return slices.EqualFunc(a.Columns, b.Columns, schema.Column.Same)
 }
 
-// lookAhead reads all the log behind the position for statements that may have
-// changed the table's definition: at least up to those whose outcome the
-// definition showed before. size is how much that is, in bytes.
-func (s *Server) lookAhead(ctx context.Context, position *GTIDSet, table *schema.Table) (later []alteration, size int64, err error) {
-	// Such a statement has the table to itself until its GTID is in
-	// gtid_executed.
-	if _, err := s.there(ctx); err != nil {
-		return nil, 0, err
+// lookAhead finds statements ahead that may have changed the table's definition.
+// Of those that it found before it returns what is left, as long as that is any.
+// size is how much log it has read, in bytes.
+func (st *Stream) lookAhead(ctx context.Context) (later []alteration, size int64, err error) {
+	st.ahead = slices.DeleteFunc(st.ahead, func(x alteration) bool { return st.seen.Has(x.gtid) })
+	until := st.until
+	if until == nil {
+		// Such a statement has the table to itself until its GTID is in
+		// gtid_executed.
+		if _, err := st.server.there(ctx); err != nil {
+			return nil, 0, err
+		}
+		if until, err = st.server.Executed(ctx); err != nil {
+			return nil, 0, err
+		}
 	}
-	executed, err := s.Executed(ctx)
-	if err != nil || position.Contains(executed) {
-		return nil, 0, err
+	if len(st.ahead) == 0 {
+		st.ahead, size, err = st.server.alterations(ctx, st.seen, until, st.assembler.decoder.table)
+	}
+	return slices.Clone(st.ahead), size, err
+}
+
+// alterations reads the log from a position up to another, at least, for
+// statements that may have changed the table's definition. size is how much that
+// is, in bytes.
+func (s *Server) alterations(ctx context.Context, position, until *GTIDSet, table *schema.Table) (later []alteration, size int64, err error) {
+	if position.Contains(until) {
+		return nil, 0, nil
 	}
 	st, err := s.stream(ctx, nameOnly(table), heartbeat, s.dialect.behind(passingID(), position))
 	if err != nil {
@@ -89,7 +108,7 @@ func (s *Server) lookAhead(ctx context.Context, position *GTIDSet, table *schema
 	}
 	defer st.Close()
 	st.assembler.pass = func(*group) bool { return true }
-	for seen := position.Clone(); !seen.Contains(executed); {
+	for seen := position.Clone(); !seen.Contains(until); {
 		tx, err := st.Next(ctx)
 		if err != nil {
 			return nil, 0, err
