@@ -99,7 +99,8 @@ func (st *Stream) lookAhead(ctx context.Context) (later []alteration, size int64
 // statements that may have changed the table's definition. size is how much that
 // is, in bytes.
 func (s *Server) alterations(ctx context.Context, position, until *GTIDSet, table *schema.Table) (later []alteration, size int64, err error) {
-	if position.Contains(until) {
+	rest := newUnseen(position.Clone(), until)
+	if !rest.any() {
 		return nil, 0, nil
 	}
 	st, err := s.stream(ctx, nameOnly(table), heartbeat, s.dialect.behind(passingID(), position))
@@ -108,14 +109,14 @@ func (s *Server) alterations(ctx context.Context, position, until *GTIDSet, tabl
 	}
 	defer st.Close()
 	st.assembler.pass = func(*group) bool { return true }
-	for seen := position.Clone(); !seen.Contains(until); {
+	for rest.any() {
 		tx, err := st.Next(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
-		seen.cover(tx)
+		rest.cover(tx)
 		if tx.Altered != "" {
-			later = append(later, alteration{gtid: tx.GTID, statement: tx.Altered, set: seen.Clone()})
+			later = append(later, alteration{gtid: tx.GTID, statement: tx.Altered, set: rest.seen.Clone()})
 		}
 	}
 	return later, st.size, nil

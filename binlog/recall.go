@@ -46,11 +46,11 @@ func (s *Server) begins(ctx context.Context, file string, table *schema.Table) (
 }
 
 func (s *Server) undecidedBehind(ctx context.Context, from, position *GTIDSet, table, behind *schema.Table) (map[string]prepared, error) {
-	seen := from.Clone()
-	if seen.Contains(position) {
+	rest := newUnseen(from.Clone(), position)
+	if !rest.any() {
 		return nil, nil
 	}
-	stream, err := s.glance(ctx, seen, table, nil)
+	stream, err := s.glance(ctx, from, table, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -60,12 +60,12 @@ func (s *Server) undecidedBehind(ctx context.Context, from, position *GTIDSet, t
 	}
 	stream.assembler.recall = nil // what was prepared before that is looked for there
 	stream.assembler.pass = func(g *group) bool { return g.xa == "" }
-	for !seen.Contains(position) {
+	for rest.any() {
 		tx, err := stream.Next(ctx)
 		if err != nil {
 			return nil, err
 		}
-		seen.cover(tx)
+		rest.cover(tx)
 	}
 	return stream.assembler.prepared, nil
 }
