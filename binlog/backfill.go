@@ -95,6 +95,10 @@ func (b *Backfill) open(ctx context.Context, position *GTIDSet, after, until str
 	if err := b.ordered(ctx); err != nil {
 		return err
 	}
+	// That query has locked the table's definition until the snapshot ends.
+	if err := b.server.Unaltered(ctx, b.table); err != nil {
+		return err
+	}
 	if b.Until = until; until == "" {
 		var err error
 		if b.Until, err = b.last(ctx); err != nil || b.Until == "" {

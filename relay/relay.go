@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -364,13 +363,10 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 	}
 	state.GTIDSet = position.String()
 	if r.cfg.Start != Earliest { // whose place is long ago
-		again, err := server.Table(ctx)
-		if err != nil {
+		if err := server.Unaltered(ctx, table); err != nil {
 			return state, nil, err
 		}
-		if state.Columns = columnsOf(table.Columns); !slices.EqualFunc(again.Columns, table.Columns, schema.Column.Same) {
-			return state, nil, fmt.Errorf("relay: %s was altered while the first checkpoint was made", table)
-		}
+		state.Columns = columnsOf(table.Columns)
 	}
 	var snapshot *binlog.Backfill
 	if r.cfg.Start == Backfill {
