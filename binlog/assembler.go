@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"regexp"
-	"time"
 
 	"github.com/go-mysql-org/go-mysql/replication"
 	"github.com/outboxrelay/relay/schema"
@@ -35,6 +34,10 @@ type assembler struct {
 	// redefine sees to it that the decoder has the table's definition where the
 	// log does not name the columns and none is known. nil: one holds for all.
 	redefine func() error
+	// verify looks whether the table still is what it is taken for, where rows
+	// without names come under another table number: a server gives a new one
+	// with every definition, and now and then. nil: nobody does.
+	verify func() error
 	// moved hears of statements that may have renamed the table away.
 	moved func(gtid GTID, statement string) error
 	// recall finds the XA transactions that were prepared before the stream
@@ -56,6 +59,7 @@ type assembler struct {
 	payload  *payload // the compressed transaction under way
 	group    *group   // nil between groups
 	tables   map[uint64]*image
+	number   uint64              // of the table in the last map of it without names
 	altered  alteration          // the last that was met; zero: none
 	told     *Definition         // of which no Tx has told yet; nil: none
 	prepared map[string]prepared // by XA id
@@ -320,34 +324,6 @@ func newGroup(h header, body []byte) (*group, error) {
 	return &group{tx: Tx{GTID: gtid, CommittedAt: committed}}, nil
 }
 
-// parseGTID reads both kinds of GTID event. The library's decoders trust the
-// lengths that they read, so that damage makes them panic.
-func parseGTID(h header, body []byte) (gtid GTID, committed time.Time, err error) {
-	defer func() {
-		if e := recover(); e != nil {
-			err = fmt.Errorf("%w: GTID: %v", ErrDamaged, e)
-		}
-	}()
-	var event replication.GTIDEvent
-	if h.typ == replication.GTID_TAGGED_LOG_EVENT {
-		var tagged replication.GtidTaggedLogEvent
-		err = tagged.Decode(body)
-		event = tagged.GTIDEvent
-	} else {
-		err = event.Decode(body)
-	}
-	if err != nil {
-		return GTID{}, time.Time{}, fmt.Errorf("%w: GTID: %w", ErrDamaged, err)
-	}
-	if gtid, err = gtidOf(event.SID, event.Tag.String(), event.GNO); err != nil {
-		return GTID{}, time.Time{}, err
-	}
-	if committed = event.OriginalCommitTime(); committed.IsZero() {
-		committed = time.Unix(int64(h.timestamp), 0)
-	}
-	return gtid, committed.UTC(), nil
-}
-
 func (a *assembler) tableMap(body []byte) error {
 	id, database, table, err := peekTableMap(body)
 	if err != nil {
@@ -369,6 +345,9 @@ func (a *assembler) tableMap(body []byte) error {
 	}
 	if errors.Is(err, schema.ErrTable) || errors.Is(err, errUnlike) {
 		err = a.changed(err)
+	}
+	if err == nil && !img.named && id != a.number && a.verify != nil {
+		a.number, err = id, a.verify()
 	}
 	if err != nil {
 		return err

@@ -44,8 +44,7 @@ func (st *Stream) define(ctx context.Context) error {
 	switch {
 	case first && st.behind != nil: // it is not that of now
 		if len(later) == 0 {
-			return fmt.Errorf("%w: the rows of %s in transaction %s cannot be mapped: the log does not name their columns (binlog_row_metadata is not FULL), and the server's table is not as it was when the relay read its log last, with no statement in the log that changed it since: it was changed with sql_log_bin=0, or this is another server; if it was before this row: relay resume --from-gtid '%s' --yes reads all that comes by the table of now, and rows that were written before the change wrongly; else change the table back until the relay has read what was written before",
-				ErrChanged, a.decoder.table, a.group.tx.GTID, st.seen)
+			return st.unlogged()
 		}
 		table = st.behind
 	case len(later) > 0 && first:
@@ -61,6 +60,31 @@ func (st *Stream) define(ctx context.Context) error {
 	}
 	a.told = &Definition{table.Columns}
 	return errAgain
+}
+
+// verify refuses rows of a definition that is in force by all that the log says,
+// and is not the table's: it was changed without a statement in the log. One
+// that is followed by another, with a statement, is not seen.
+func (st *Stream) verify(ctx context.Context) error {
+	now, err := st.server.Table(ctx)
+	if err == nil && sameColumns(now, st.assembler.decoder.table) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, schema.ErrTable) {
+		return err
+	}
+	later, _, err := st.lookAhead(ctx)
+	if err != nil || len(later) > 0 {
+		return err
+	}
+	return st.unlogged()
+}
+
+// unlogged refuses rows behind, or before, a change that is not in the log.
+func (st *Stream) unlogged() error {
+	a := st.assembler
+	return fmt.Errorf("%w: the rows of %s in transaction %s cannot be mapped: the log does not name their columns (binlog_row_metadata is not FULL), and the server's table is not as it was when the relay read its log last, with no statement in the log that changed it since: it was changed with sql_log_bin=0, or this is another server; if it was before this row: relay resume --from-gtid '%s' --yes reads all that comes by the table of now, and rows that were written before the change wrongly; else change the table back until the relay has read what was written before",
+		ErrChanged, a.decoder.table, a.group.tx.GTID, st.seen)
 }
 
 // undefined refuses rows whose columns cannot be told.

@@ -57,6 +57,7 @@ func (s *Server) undecidedBehind(ctx context.Context, from, position *GTIDSet, t
 	defer stream.Close()
 	if behind != nil {
 		stream.until, stream.there = position, behind
+		stream.assembler.verify = nil
 	}
 	stream.assembler.recall = nil // what was prepared before that is looked for there
 	stream.assembler.pass = func(g *group) bool { return g.xa == "" }
