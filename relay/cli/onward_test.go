@@ -159,3 +159,24 @@ func testOnwardInBackfill(t *testing.T, on source) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// TestOnwardColumn: a column of a type that cannot serve comes with the statement
+// that changes it.
+func TestOnwardColumn(t *testing.T) { onEach(t, testOnwardColumn) }
+
+func testOnwardColumn(t *testing.T, on source) {
+	r := rigOn(t, databaseOn(t, on.shared(t)), "CREATE TABLE outbox (id CHAR(36) PRIMARY KEY, aggregatetype VARCHAR(50), aggregateid VARCHAR(50), type SET('placed','paid'), payload JSON)",
+		"INSERT INTO outbox VALUES ('a', 'order', '7', 'placed,paid', '{}')")
+	got := r.run("run", "--partitions", "1")
+	got.want(t, 78, "column type is set('placed','paid')")
+	got.oneLine(t)
+	statement := regexp.MustCompile("type: (ALTER TABLE [^;]*);").FindStringSubmatch(got.stderr)
+	if statement == nil {
+		t.Fatalf("no statement in %s", got.stderr)
+	}
+	r.exec(statement[1])
+	r.relay("--partitions", "1")
+	if got := r.texts(); !slices.Equal(got, []string{"placed,paid {}"}) {
+		t.Errorf("got %q", got)
+	}
+}
