@@ -30,6 +30,7 @@ type decoder struct {
 // image is how the table's columns stand in row events after one table map.
 type image struct {
 	table   *schema.Table
+	named   bool   // the log names the columns
 	body    []byte // of the table map
 	columns []column
 	roles   [schema.Roles]int           // index into columns; -1: none
@@ -67,7 +68,7 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	img := &image{table: table, body: bytes.Clone(body), columns: tm.columns}
+	img := &image{table: table, named: tm.names != nil, body: bytes.Clone(body), columns: tm.columns}
 	for r := range img.roles {
 		img.roles[r] = -1
 		defined, ok := table.Column(schema.Role(r))

@@ -33,7 +33,11 @@
 // changed the table (alteration.go); and behind such a statement, or where none
 // is known, that of now, if no later one stands in the log up to the moment when
 // it was read (lookahead.go). Any other row stops the stream. Tx.Definition tells
-// what is known behind each transaction, for the caller to keep.
+// what is known behind each transaction, for the caller to keep. Rows of XA
+// transactions that were prepared before the stream began are read by the
+// definition in force at its beginning, if no statement stands between. A change that
+// is in no statement (sql_log_bin=0) is looked for where the server numbers the
+// table anew.
 //
 // An Archive is log files on disk; its Playback feeds the same assembler. Where
 // the log names the table's columns no server is needed. MariaDB's names do not

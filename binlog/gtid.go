@@ -3,6 +3,8 @@ package binlog
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -94,7 +96,40 @@ func (s *GTIDSet) Add(g GTID) {
 		s.domains.add(g)
 		return
 	}
-	s.set.AddGTIDWithTag(g.Server, mysql.NewTag(g.Tag), g.Number)
+	tags := (*s.set)[g.Server]
+	if tags == nil {
+		tags = map[mysql.Tag]mysql.IntervalSlice{}
+		(*s.set)[g.Server] = tags
+	}
+	tag := mysql.NewTag(g.Tag)
+	tags[tag] = addNumber(tags[tag], g.Number)
+}
+
+// find is the index of the first interval that ends behind n. Sets of servers
+// that were merged have thousands of intervals.
+func find(intervals mysql.IntervalSlice, n int64) int {
+	return sort.Search(len(intervals), func(i int) bool { return intervals[i].Stop > n })
+}
+
+// addNumber puts n into intervals, which are in order and apart.
+func addNumber(intervals mysql.IntervalSlice, n int64) mysql.IntervalSlice {
+	i := find(intervals, n)
+	if i < len(intervals) && intervals[i].Start <= n {
+		return intervals
+	}
+	before, behind := i > 0 && intervals[i-1].Stop == n, i < len(intervals) && intervals[i].Start == n+1
+	switch {
+	case before && behind:
+		intervals[i-1].Stop = intervals[i].Stop
+		return slices.Delete(intervals, i, i+1)
+	case before:
+		intervals[i-1].Stop++
+	case behind:
+		intervals[i].Start--
+	default:
+		return slices.Insert(intervals, i, mysql.Interval{Start: n, Stop: n + 1})
+	}
+	return intervals
 }
 
 // include puts one transaction, and no other, into a set of them.
@@ -125,11 +160,20 @@ func (s *GTIDSet) reach(g GTID) {
 // cover puts a transaction that was read to its end into the set, an XA
 // transaction's first half as well.
 func (s *GTIDSet) cover(tx *Tx) {
+	for _, gtid := range tx.covers() {
+		s.Add(gtid)
+	}
+}
+
+// covers are the GTIDs that a transaction which was read to its end has, with
+// that of an XA transaction's first half.
+func (tx *Tx) covers() (list []GTID) {
 	for _, gtid := range []GTID{tx.GTID, tx.Prepared} {
 		if tx.Last && !gtid.IsZero() {
-			s.Add(gtid)
+			list = append(list, gtid)
 		}
 	}
+	return list
 }
 
 // Union is the set of all transactions of both, of which none is a series.
@@ -151,7 +195,9 @@ func (s *GTIDSet) Has(g GTID) bool {
 	if g.sequential() {
 		return s.series.has(g) || g.Number <= s.domains[g.Domain].last && g.Number > s.domains[g.Domain].after
 	}
-	return (*s.set)[g.Server][mysql.NewTag(g.Tag)].Contain(mysql.IntervalSlice{{Start: g.Number, Stop: g.Number + 1}})
+	intervals := (*s.set)[g.Server][mysql.NewTag(g.Tag)]
+	i := find(intervals, g.Number)
+	return i < len(intervals) && intervals[i].Start <= g.Number
 }
 
 // Minus is the set of the transactions of s that are not in other.
@@ -182,10 +228,8 @@ func (s *GTIDSet) Common(other *GTIDSet) *GTIDSet {
 // cutIntervals are from without away; both are in order and disjoint.
 func cutIntervals(from, away mysql.IntervalSlice) (rest mysql.IntervalSlice) {
 	for _, i := range from {
-		for _, a := range away {
-			if a.Stop <= i.Start || a.Start >= i.Stop {
-				continue
-			}
+		for k := find(away, i.Start); k < len(away) && away[k].Start < i.Stop; k++ {
+			a := away[k]
 			if a.Start > i.Start {
 				rest = append(rest, mysql.Interval{Start: i.Start, Stop: a.Start})
 			}

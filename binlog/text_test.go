@@ -311,11 +311,18 @@ func TestAssemblerText(t *testing.T) {
 			asked: "1 [x y] false", text: "INSERT of what is gone on shop.outbox is in the log as text",
 		},
 		{
-			name: "XA", log: newLog().gtid(1).query("XA START 'a'").textQuery(statement), text: "INSERT in an XA transaction on shop.outbox",
+			name: "XA", log: newLog().gtid(1).query("XA START 'a'").textQuery(statement).xaPrepare(false).gtid(2).query("XA COMMIT 'a'"), want: []string{"prepared 1"}, text: "INSERT in an XA transaction on shop.outbox",
 		},
 		{
-			name: "XA, generated", id: "bigint", log: newLog().gtid(1).query("XA START 'a'").insertID(7).textQuery("INSERT INTO outbox (topic) VALUES ('t')"),
+			name: "XA, generated", id: "bigint", log: newLog().gtid(1).query("XA START 'a'").insertID(7).textQuery("INSERT INTO outbox (topic) VALUES ('t')").xaPrepare(false).gtid(2).query("XA COMMIT 'a'"), want: []string{"prepared 1"},
 			text: "INSERT in an XA transaction on shop.outbox",
+		},
+		{
+			name: "XA, rolled back", log: newLog().gtid(1).query("XA START 'a'").insert("a").textQuery(statement).query("ROLLBACK TO s").insert("b").xaPrepare(false).gtid(2).query("XA ROLLBACK 'a'").gtid(3).begin().insert("c").xid(),
+			want: []string{"prepared 1", "2 decides 1:", "3: c"},
+		},
+		{
+			name: "XA, in one phase", log: newLog().gtid(1).query("XA START 'a'").textQuery(statement).insert("b").xaPrepare(true), text: "INSERT in an XA transaction on shop.outbox",
 		},
 		{
 			name: "made as text", log: newLog().gtid(1).query("CREATE TABLE IF NOT EXISTS `shop`.`outbox` SELECT 1"), text: "CREATE TABLE … SELECT on shop.outbox",
