@@ -34,7 +34,7 @@ func shown(text string) string {
 var (
 	// harmless are statements that may name the table and leave its columns as
 	// they are.
-	harmless = regexp.MustCompile(`(?is)^((truncate|grant|revoke|analyze|optimize|repair|flush|set)\b` +
+	harmless = regexp.MustCompile(`(?is)^((truncate|grant|revoke|analyze|optimize|repair|flush|set\s+(password|default|role))\b` +
 		`|(create|alter|drop)\s+(or\s+replace\s+)?(temporary|trigger|procedure|function|view|event|user|role|server|(definer|algorithm)\s*=|sql\s+security)` +
 		`|alter\s+table\s+\S+\s+(add|drop|truncate|reorganize|coalesce|exchange|rebuild|analyze|check|optimize|repair)\s+partition\b)`)
 	// created is the name of the table that a statement creates.

@@ -118,6 +118,10 @@ func (s mariaDB) before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet
 	return list, nil
 }
 
+// commitBeat is between two looks at whether what is in the log is committed,
+// which a semi-synchronous replica may delay by seconds.
+const commitBeat = 5 * time.Millisecond
+
 // snapshot opens one after another until there is one behind the present end of
 // the log: a transaction is in gtid_binlog_pos as soon as it is written there,
 // and its rows can be seen only when that is synced and the engine has committed.
@@ -142,6 +146,11 @@ func (s mariaDB) snapshot(ctx context.Context, conn *sql.Conn) error {
 		}
 		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(commitBeat):
 		}
 	}
 }

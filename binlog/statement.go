@@ -2,7 +2,6 @@ package binlog
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/outboxrelay/relay/schema"
@@ -84,9 +83,13 @@ func (a *assembler) definition(q query) error {
 		return nil
 	}
 	tokens, _ := lex(q.text)
+	tokens, _ = unwrap(tokens)
 	p := parser{rest: tokens}
 	if !p.keyword("CREATE") {
 		return nil
+	}
+	if p.keyword("OR") {
+		p.keyword("REPLACE")
 	}
 	temporary := p.keyword("TEMPORARY")
 	if !p.keyword("TABLE") {
@@ -104,8 +107,11 @@ func (a *assembler) definition(q query) error {
 	if temporary {
 		return a.unreadable("a session with binlog_format=STATEMENT or MIXED made a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", a.decoder.table)
 	}
-	if slices.ContainsFunc(p.rest, func(t token) bool { return t.is("SELECT") }) {
-		return a.textRefused("CREATE TABLE … SELECT")
+	for i, t := range p.rest {
+		partition := i+1 < len(p.rest) && (p.rest[i+1].is("LESS") || p.rest[i+1].is("IN"))
+		if t.is("SELECT") || t.is("TABLE") || t.is("VALUES") && !partition {
+			return a.textRefused("CREATE TABLE … SELECT")
+		}
 	}
 	return nil
 }
@@ -182,7 +188,7 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	case fault != "":
 	case g.xa != "": // whose rows cannot be seen before it is decided
 		fault = "INSERT in an XA transaction"
-	case a.fetch == nil: // there is no server to ask, or it is a MariaDB
+	case a.fetch == nil: // there is no server to ask
 		fault = "INSERT"
 	case len(ids) == 0 && insertID == 0:
 		fault = "INSERT without an id"
