@@ -359,6 +359,7 @@ func (a *assembler) tableMap(body []byte) error {
 	if a.group == nil {
 		return fmt.Errorf("%w: a table map outside of a transaction", ErrDamaged)
 	}
+	a.decoder.mariadb = a.group.tx.GTID.sequential()
 	img, err := a.decoder.mapTable(body)
 	if err == errUndefined {
 		if err = a.define(); err == nil {

@@ -17,6 +17,7 @@ type decoder struct {
 	table   *schema.Table  // in force where the log does not name the columns; without columns: not known
 	options schema.Options // by which the log's own definitions are taken
 	present *schema.Table  // what the server says of the table now; nil: it is not asked
+	mariadb bool           // the log is MariaDB's
 	image   *image
 	cells   []cell
 }
@@ -48,6 +49,9 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	tm, err := parseTableMap(body)
 	if err != nil {
 		return nil, err
+	}
+	for i := range tm.metadata {
+		tm.metadata[i].mariadb = d.mariadb
 	}
 	table := d.table
 	switch {

@@ -55,7 +55,7 @@ var integers = map[byte]string{
 // describe is what information_schema says of a column that is stored like
 // this. Types that no part of an event can be read from have no name here.
 func describe(name string, c cell, m metadata) schema.Column {
-	charset := schema.CollationCharset(m.collation)
+	charset := m.charset()
 	binary := charset == "binary"
 	if binary {
 		charset = ""

@@ -32,6 +32,7 @@ type query struct {
 	failed   bool   // it ended with an error and was logged for what it had done
 	modes    uint64 // sql_mode
 	told     bool   // modes are
+	mariadb  bool   // it is MariaDB's
 	// The character sets of the client, which is the text's, and of its
 	// literals, by the number of one of their collations; 0: not told.
 	client, literals int
@@ -103,14 +104,14 @@ func (q *query) ordinary() bool {
 	if !q.told || q.failed || q.modes&(modeANSIQuotes|modeNoBackslashEscapes) != 0 {
 		return false
 	}
-	return safeCharset(q.client) != ""
+	return q.safeCharset(q.client) != ""
 }
 
 // safeCharset is the name of a character set in which no byte below 0x80
 // belongs to a longer character, by the number of a collation; empty where it
 // is another.
-func safeCharset(collation int) string {
-	switch name := schema.CollationCharset(collation); name {
+func (q *query) safeCharset(collation int) string {
+	switch name := schema.CollationCharset(collation, q.mariadb); name {
 	case "ascii", "binary", "latin1", "utf8mb3", "utf8mb4":
 		return name
 	}

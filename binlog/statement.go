@@ -17,6 +17,7 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 		return nil, fmt.Errorf("%w: a statement outside of a transaction", ErrDamaged)
 	}
 	g := a.group
+	q.mariadb = g.tx.GTID.sequential()
 	insertID := a.insertID
 	a.insertID = 0
 	kind, name := classify(q.text)
@@ -147,7 +148,7 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 // disguised tells whether the outbox's name could stand in the statement in
 // other bytes.
 func (a *assembler) disguised(t *text) bool {
-	return !isASCII(a.decoder.table.Name) && !strings.HasPrefix(safeCharset(t.client), "utf8")
+	return !isASCII(a.decoder.table.Name) && !strings.HasPrefix(t.safeCharset(t.client), "utf8")
 }
 
 // textNaming takes in a statement that names the outbox.

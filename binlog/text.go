@@ -82,8 +82,8 @@ type insertion struct {
 func (t *text) parseInsert() *insertion {
 	p := parser{rest: t.tokens}
 	ins := &insertion{database: t.database}
-	ins.raw = safeCharset(t.client) == safeCharset(t.literals)
-	ins.utf8 = ins.raw && strings.HasPrefix(safeCharset(t.client), "utf8")
+	ins.raw = t.safeCharset(t.client) == t.safeCharset(t.literals)
+	ins.utf8 = ins.raw && strings.HasPrefix(t.safeCharset(t.client), "utf8")
 	switch {
 	case p.keyword("REPLACE"):
 		ins.fault = "REPLACE"
