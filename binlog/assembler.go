@@ -366,6 +366,9 @@ func (a *assembler) tableMap(body []byte) error {
 			img, err = a.decoder.mapTable(body)
 		}
 	}
+	if errors.Is(err, errVersioned) {
+		return a.unreadable("%v", err)
+	}
 	if errors.Is(err, schema.ErrTable) || errors.Is(err, errUnlike) {
 		err = a.changed(err)
 	}

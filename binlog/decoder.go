@@ -46,12 +46,9 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	if d.image != nil && bytes.Equal(d.image.body, body) {
 		return d.image, nil
 	}
-	tm, err := parseTableMap(body)
+	tm, err := parseTableMap(body, d.mariadb)
 	if err != nil {
 		return nil, err
-	}
-	for i := range tm.metadata {
-		tm.metadata[i].mariadb = d.mariadb
 	}
 	table := d.table
 	switch {
@@ -110,7 +107,7 @@ func stores(defined schema.Column, c column) bool {
 		case typeString:
 			u := unpack(c) // a BINARY is padded to its length
 			return defined.Length > 0 && u.typ == typeString && (defined.Kind == schema.Text || int(u.meta) == defined.Length)
-		case typeVarchar, typeVarString, typeBlob:
+		case typeVarchar, typeVarString, typeBlob, typeVarComp, typeBlobComp:
 			return defined.Length == 0
 		}
 		return false
@@ -195,6 +192,11 @@ func (d *decoder) event(img *image, from schema.Origin) schema.Event {
 // value brings a stored value into the form that SELECT gives it. What it
 // keeps is a copy: the event's buffer is used again.
 func value(v *schema.Value, column schema.Column, c cell, zone *time.Location) (err error) {
+	if c.typ == typeVarComp || c.typ == typeBlobComp {
+		if c.data, err = inflateColumn(c.data); err != nil {
+			return err
+		}
+	}
 	switch column.Kind {
 	case schema.Integer:
 		v.Bytes, err = appendInteger(nil, c, column.Unsigned)

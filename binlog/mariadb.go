@@ -215,8 +215,17 @@ func (s mariaDB) refused(refusal *mysql.MyError) error {
 	return nil
 }
 
-// checked goes by the server's own rule for what it calls JSON.
+// checked goes by the server's own rule for what it calls JSON. It refuses a
+// system-versioned table.
 func (s mariaDB) checked(ctx context.Context) (map[string]bool, error) {
+	var found bool
+	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ? AND table_type = 'SYSTEM VERSIONED')",
+		s.database, s.table).Scan(&found); err != nil {
+		return nil, s.explain(err)
+	}
+	if found {
+		return nil, versioned(s.database, s.table)
+	}
 	rows, err := s.db.QueryContext(ctx, `
 		SELECT c.column_name FROM information_schema.columns c
 		JOIN information_schema.check_constraints k ON k.constraint_schema = c.table_schema AND k.table_name = c.table_name

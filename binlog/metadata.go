@@ -53,7 +53,11 @@ func (tm *tableMap) optional(field byte, s *scanner) {
 // false.
 func (tm *tableMap) each(kind func(typ byte) bool, f func(*metadata) bool) {
 	for i, c := range tm.columns {
-		if kind(unpack(c).typ) && !f(&tm.metadata[i]) {
+		typ := unpack(c).typ
+		if typ == typeGeometry && tm.metadata[i].mariadb { // which tells its collation
+			typ = typeBlob
+		}
+		if kind(typ) && !f(&tm.metadata[i]) {
 			return
 		}
 	}
@@ -116,7 +120,7 @@ func isNumeric(typ byte) bool {
 
 func isText(typ byte) bool {
 	switch typ {
-	case typeString, typeVarchar, typeVarString, typeBlob:
+	case typeString, typeVarchar, typeVarString, typeBlob, typeVarComp, typeBlobComp:
 		return true
 	}
 	return false

@@ -34,6 +34,8 @@ func testShapes(t *testing.T, on flavor) {
 		{"text fetched at once", testTextAtOnce},
 		{"text fetched before it is committed", testTextUnseen},
 		{"text of MariaDB", testTextOfMariaDB},
+		{"columns of MariaDB", testMariaDBColumns},
+		{"system-versioned", testVersioned},
 		{"text fetched by other ids", testTextFetchedByOtherIDs},
 		{"text refused", testTextRefused},
 		{"text in other sessions", testTextSessions},
