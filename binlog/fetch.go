@@ -39,7 +39,7 @@ func (s *Server) fetch(ctx context.Context, table *schema.Table, gtid GTID, ids 
 	id, _ := table.Column(schema.RoleID)
 	var triggers, counted int
 	if err := s.db.QueryRowContext(ctx, `SELECT
-		(SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = ? AND event_object_table = ? AND event_manipulation = 'INSERT'),
+		(SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = ? AND event_object_table = ? AND event_manipulation LIKE '%INSERT%'),
 		(SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = ? AND table_name = ? AND column_name = ? AND extra LIKE '%auto_increment%')`,
 		table.Database, table.Name, table.Database, table.Name, id.Name).Scan(&triggers, &counted); err != nil {
 		return nil, "", s.explain(err)

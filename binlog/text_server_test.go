@@ -222,10 +222,11 @@ func testTextSessions(r *rig) {
 		r.refused(server, run, into+"VALUES "+values, "INSERT on ")
 	}
 	stream := r.follow(server)
-	for i, setting := range []string{"SET NAMES latin1", "SET NAMES utf8mb3", "SET NAMES utf8mb4 COLLATE utf8mb4_bin", "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'"} {
-		r.session("SET SESSION binlog_format = STATEMENT", setting)(fmt.Sprintf("%sVALUES (%#02x, 1, 't', '%d')", into, 16+i, i))
+	for i, setting := range []string{"SET NAMES latin1", "SET NAMES utf8mb3", "SET NAMES utf8mb4 COLLATE utf8mb4_bin", "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO'",
+		"SET NAMES utf8mb4 COLLATE " + r.pick("utf8mb4_0900_bin", "utf8mb4_nopad_bin"), "SET NAMES utf8mb4 COLLATE " + r.pick("utf8mb4_unicode_ci", "utf8mb4_uca1400_german2_as_cs")} {
+		r.session("SET SESSION binlog_format = STATEMENT", setting)(fmt.Sprintf("%sVALUES ('é%d', 1, 't', '%d')", into, i, i))
 	}
-	if got := r.marked(stream); got != "0 1 2 3" {
+	if got := r.marked(stream); got != "0 1 2 3 4 5" {
 		r.Errorf("got %q", got)
 	}
 }
@@ -324,4 +325,9 @@ func testTextHidden(r *rig) {
 	r.refused(server, run, "INSERT INTO box VALUES (0x02, 1, 't', '{}')", "INSERT that names "+database+".box")
 	r.refused(server, run, "DO emit(4)", "SELECT that names "+database+".emit")
 	r.refused(server, run, "INSERT INTO orders VALUES (2)", "INSERT that names "+database+".orders")
+	stream = r.follow(server) // with these privileges
+	run(into + "VALUES (0x03, 1, 't', '[3]')")
+	if got := r.marked(stream); got != "[3]" {
+		r.Errorf("got %q", got)
+	}
 }
