@@ -2,6 +2,7 @@ package binlog_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -54,6 +55,9 @@ func TestCharsetColumns(t *testing.T) { onEach(t, testCharsetColumns) }
 func testCharsetColumns(t *testing.T, on flavor) {
 	dsn := on.database(t) + "?interpolateParams=true" // the server refuses a prepared statement what it converts in a literal
 	r := newRigOn(t, dsn, "")
+	var cancel context.CancelFunc
+	r.ctx, cancel = context.WithTimeout(t.Context(), 10*limit) // for forty tables
+	defer cancel()
 	var every strings.Builder // characters of the basic plane, and two beyond it
 	for c := rune(1); c < 0xfffe; c++ {
 		if (c < 0xd800 || c > 0xdfff) && c != 0xfffd { // which the server takes for any character that a set lacks

@@ -11,13 +11,15 @@ import (
 	"github.com/outboxrelay/relay/relay/relaytest"
 )
 
-// TestMariaDBCollations: text in columns of every collation that MariaDB has is
-// what SELECT prints. Its ids from 576 on are no MySQL's; those of UCA 14, which
-// are its defaults, come as unknown without CollationCharset's ranges.
+// TestMariaDBCollations: text in columns of MariaDB's own collations, the first
+// and the last of each of its kinds for each character set, is what SELECT prints.
+// Those of UCA 14, which are its defaults, come as unknown without
+// CollationCharset's ranges.
 func TestMariaDBCollations(t *testing.T) {
 	t.Parallel()
 	r := newRigOn(t, relaytest.MariaDB(t)+"?interpolateParams=true", "CREATE TABLE outbox (id INT PRIMARY KEY, aggregate_id INT, topic TEXT, payload TEXT, created_at DATETIME)")
-	rows, err := r.db.QueryContext(r.ctx, "SELECT full_collation_name FROM information_schema.collation_character_set_applicability WHERE character_set_name <> 'binary' ORDER BY id")
+	rows, err := r.db.QueryContext(r.ctx, `SELECT full_collation_name FROM information_schema.collation_character_set_applicability
+		JOIN (SELECT MIN(id) low, MAX(id) high FROM information_schema.collation_character_set_applicability WHERE id >= 576 GROUP BY character_set_name, id DIV 448) q ON id IN (low, high)`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +32,7 @@ func TestMariaDBCollations(t *testing.T) {
 		}
 		names = append(names, name)
 	}
-	if len(names) < 500 {
+	if len(names) < 80 {
 		t.Fatalf("the server has %d collations", len(names))
 	}
 	stream := r.follow(r.open())
