@@ -339,11 +339,15 @@ func (a *assembler) tableMap(body []byte) error {
 	if a.group == nil {
 		return fmt.Errorf("%w: a table map outside of a transaction", ErrDamaged)
 	}
+	a.decoder.mariadb = a.group.tx.GTID.sequential()
 	img, err := a.decoder.mapTable(body)
 	if err == errUndefined {
 		if err = a.define(); err == nil {
 			img, err = a.decoder.mapTable(body)
 		}
+	}
+	if errors.Is(err, errVersioned) {
+		return a.unreadable("%v", err)
 	}
 	if errors.Is(err, schema.ErrTable) || errors.Is(err, errUnlike) {
 		err = a.changed(err)

@@ -17,6 +17,7 @@ type decoder struct {
 	table   *schema.Table  // in force where the log does not name the columns; without columns: not known
 	options schema.Options // by which the log's own definitions are taken
 	present *schema.Table  // what the server says of the table now; nil: it is not asked
+	mariadb bool           // the log is MariaDB's
 	image   *image
 	mapped  bool // there was an image
 	cells   []cell
@@ -52,7 +53,7 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	if d.image != nil && bytes.Equal(d.image.body, body) {
 		return d.image, nil
 	}
-	tm, err := parseTableMap(body)
+	tm, err := parseTableMap(body, d.mariadb)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +127,7 @@ func stores(defined schema.Column, c column) bool {
 		case typeString:
 			u := unpack(c) // a BINARY is padded to its length
 			return defined.Length > 0 && u.typ == typeString && (defined.Kind == schema.Text || int(u.meta) == defined.Length)
-		case typeVarchar, typeVarString, typeBlob:
+		case typeVarchar, typeVarString, typeBlob, typeVarComp, typeBlobComp:
 			return defined.Length == 0
 		}
 		return false
@@ -216,6 +217,11 @@ func (d *decoder) event(img *image, from schema.Origin) schema.Event {
 // value brings a stored value into the form that SELECT gives it. What it
 // keeps is a copy: the event's buffer is used again.
 func value(v *schema.Value, column schema.Column, c cell, zone *time.Location) (err error) {
+	if c.typ == typeVarComp || c.typ == typeBlobComp {
+		if c.data, err = inflateColumn(c.data); err != nil {
+			return err
+		}
+	}
 	switch column.Kind {
 	case schema.Integer:
 		v.Bytes, err = appendInteger(nil, c, column.Unsigned)

@@ -56,6 +56,8 @@
 //	position ⊆ executed  MySQL: gtid_executed. MariaDB: each domain's transaction
 //	                     is in gtid_binlog_state under its own server's id, or is
 //	                     the one that gtid_slave_pos names
+//	a transaction's      MySQL: in gtid_executed. MariaDB: in a snapshot whose place
+//	rows can be seen     in the log is behind it
 //
 // Failures:
 //

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/zlib"
 	"fmt"
 	"io"
@@ -120,8 +121,9 @@ func listGTIDs(body []byte) (list []GTID, err error) {
 }
 
 // inflate undoes log_bin_compress: a byte of which the lowest three bits are
-// the size of the length that follows, big-endian, and then a zlib stream
-// (MariaDB's sql/log_event.cc, binlog_buf_compress).
+// the size of the length that follows, big-endian, and then a zlib stream, or
+// one without its wrapping where the fourth bit is set (MariaDB's
+// sql/log_event.cc, binlog_buf_compress, and sql/field_comp.cc).
 func inflate(data []byte) ([]byte, error) {
 	s := scanner{rest: data}
 	head := s.uint8()
@@ -129,9 +131,14 @@ func inflate(data []byte) ([]byte, error) {
 	if s.bad || head&0xf0 != 0x80 || length > maxEvent {
 		return nil, fmt.Errorf("%w: compressed event", ErrDamaged)
 	}
-	reader, err := zlib.NewReader(bytes.NewReader(s.rest))
-	if err != nil {
-		return nil, fmt.Errorf("%w: compressed event: %w", ErrDamaged, err)
+	var reader io.ReadCloser
+	if head&8 != 0 {
+		reader = flate.NewReader(bytes.NewReader(s.rest))
+	} else {
+		var err error
+		if reader, err = zlib.NewReader(bytes.NewReader(s.rest)); err != nil {
+			return nil, fmt.Errorf("%w: compressed event: %w", ErrDamaged, err)
+		}
 	}
 	defer reader.Close()
 	var out bytes.Buffer // grows as far as there are data, whatever the length says
@@ -139,6 +146,15 @@ func inflate(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: compressed event of %d bytes ends after %d: %v", ErrDamaged, length, n, err)
 	}
 	return out.Bytes(), nil
+}
+
+// inflateColumn is the value of a column that is COMPRESSED: it is empty, or has
+// a byte in front, which is zero where the rest is as it was.
+func inflateColumn(data []byte) ([]byte, error) {
+	if len(data) == 0 || data[0] == 0 {
+		return data[min(1, len(data)):], nil
+	}
+	return inflate(data)
 }
 
 // inflateQuery is a compressed query event's body as that of a plain one.

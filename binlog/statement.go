@@ -3,7 +3,6 @@ package binlog
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/outboxrelay/relay/schema"
@@ -19,6 +18,7 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 		return nil, fmt.Errorf("%w: a statement outside of a transaction", ErrDamaged)
 	}
 	g := a.group
+	q.mariadb = g.tx.GTID.sequential()
 	insertID := a.insertID
 	a.insertID = 0
 	kind, name := classify(q.text)
@@ -85,9 +85,13 @@ func (a *assembler) definition(q query) error {
 		return nil
 	}
 	tokens, _ := lex(q.text)
+	tokens, _ = unwrap(tokens)
 	p := parser{rest: tokens}
 	if !p.keyword("CREATE") {
 		return nil
+	}
+	if p.keyword("OR") {
+		p.keyword("REPLACE")
 	}
 	temporary := p.keyword("TEMPORARY")
 	if !p.keyword("TABLE") {
@@ -105,8 +109,11 @@ func (a *assembler) definition(q query) error {
 	if temporary {
 		return a.unreadable("a session with binlog_format=STATEMENT or MIXED made a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", a.decoder.table)
 	}
-	if slices.ContainsFunc(p.rest, func(t token) bool { return t.is("SELECT") }) {
-		return a.textRefused("CREATE TABLE … SELECT")
+	for i, t := range p.rest {
+		partition := i+1 < len(p.rest) && (p.rest[i+1].is("LESS") || p.rest[i+1].is("IN"))
+		if t.is("SELECT") || t.is("TABLE") || t.is("VALUES") && !partition {
+			return a.textRefused("CREATE TABLE … SELECT")
+		}
 	}
 	return nil
 }
@@ -143,7 +150,7 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 // disguised tells whether the outbox's name could stand in the statement in
 // other bytes.
 func (a *assembler) disguised(t *text) bool {
-	return !isASCII(a.decoder.table.Name) && !strings.HasPrefix(safeCharset(t.client), "utf8")
+	return !isASCII(a.decoder.table.Name) && !strings.HasPrefix(t.safeCharset(t.client), "utf8")
 }
 
 // textNaming takes in a statement that names the outbox.
@@ -187,7 +194,7 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	case fault != "":
 	case g.xa != "": // whose rows cannot be seen before it is decided
 		fault = "INSERT in an XA transaction"
-	case a.fetch == nil: // there is no server to ask, or it is a MariaDB
+	case a.fetch == nil: // there is no server to ask
 		fault = "INSERT"
 	case len(ids) == 0 && insertID == 0:
 		fault = "INSERT without an id"
