@@ -218,6 +218,16 @@ func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
 	return schema.NewTable(database, table, columns, s.cfg.Options)
 }
 
+// Unaltered tells whether the table still has the definition that Table told
+// before. The error is one that passes.
+func (s *Server) Unaltered(ctx context.Context, before *schema.Table) error {
+	now, err := s.Table(ctx)
+	if err == nil && !sameColumns(now, before) {
+		err = fmt.Errorf("binlog: %s was altered just now", before)
+	}
+	return err
+}
+
 // quoted is the table's name for a statement.
 func (s *Server) quoted() string { return quote(s.database) + "." + quote(s.table) }
 
@@ -232,7 +242,7 @@ func (s *Server) Purged(ctx context.Context) (*GTIDSet, error) { return s.dialec
 // Subtract is the set a without the transactions of b.
 func (s *Server) Subtract(ctx context.Context, a, b *GTIDSet) (*GTIDSet, error) {
 	if len(a.domains) > 0 || a.set.IsEmpty() || b.set.IsEmpty() {
-		return &GTIDSet{a.Clone().set, a.domains.minus(b.domains)}, nil
+		return &GTIDSet{set: a.Clone().set, domains: a.domains.minus(b.domains)}, nil
 	}
 	return s.set(ctx, "SELECT GTID_SUBTRACT(?, ?)", a.String(), b.String())
 }

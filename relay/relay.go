@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -46,6 +45,9 @@ type Relay struct {
 	reload chan struct{} // holds one request to connect anew
 
 	followed time.Time // when the session had connected both sides; zero: not yet
+	early    bool      // events before what ended the session are not settled
+
+	table *schema.Table // as the session found it
 }
 
 // Run relays until ctx ends, then settles what is in flight, saves the
@@ -187,19 +189,40 @@ func (r *Relay) condemn(err error) bool {
 // on behind it.
 func (r *Relay) wayOut(err error) error {
 	var bad *schema.BadEventError
-	state, _ := r.file.State()
+	var stuck *binlog.TxError
+	state, exists := r.file.State()
 	switch {
-	case !errors.As(err, &bad):
+	case errors.As(err, &bad) && bad.GTID == "":
+		return fmt.Errorf("%w%s; then: relay run", err, r.takeOut(bad))
+	case !errors.As(err, &stuck):
 		return err
-	case bad.GTID == "":
-		return fmt.Errorf("%w; mend the row or stamp it published, then start again", err)
+	case !exists: // it stands between the snapshot and the place where it was asked for
+		return fmt.Errorf("%w; a start from now on begins behind it: relay run", err)
+	case state.Backfill != nil:
+		return fmt.Errorf("%w; it was written since the backfill began, and to begin that anew, behind it, so that the rows sent already come again: mv %s %[2]s.old; relay run", err, r.file.Path())
 	}
-	behind, failure := binlog.ParseGTIDSet(state.GTIDSet)
-	one, other := binlog.ParseGTIDSet(bad.GTID)
-	if failure != nil || other != nil {
+	position, failure := binlog.ParseGTIDSet(state.GTIDSet)
+	if failure != nil {
 		return err
 	}
-	return fmt.Errorf("%w; to go on behind its transaction, when its rows are dealt with: relay resume --from-gtid '%s' --yes", err, behind.Union(one))
+	sequential := position.Flavor() == binlog.MariaDB // a position behind it has all before it, too
+	switch {
+	case sequential && r.early:
+		return fmt.Errorf("%w; events before it are not confirmed yet: start again until they are: relay run", err)
+	case sequential && position.Has(stuck.GTID): // its number is not above one before it
+		return fmt.Errorf("%w; when the number that SELECT @@GLOBAL.gtid_binlog_pos tells is above that: relay resume --yes --from-gtid with what it tells, which skips all up to it", err)
+	}
+	behind, skipped := stuck.Skip(position)
+	return fmt.Errorf("%w; to go on behind it, when the outbox rows of all that this skips, %s, are dealt with: relay resume --from-gtid '%s' --yes", err, skipped, behind)
+}
+
+// takeOut is how a backfill gets past a row. One that tells of many rows has
+// said so itself.
+func (r *Relay) takeOut(bad *schema.BadEventError) string {
+	if bad.ID == "" && bad.Row == nil {
+		return ""
+	}
+	return "; mend the row, or, when it is dealt with, take it out of the backfill: " + binlog.TakeOut(r.table, bad)
 }
 
 // session connects both sides, within the limit, and relays once.
@@ -221,6 +244,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		return err
 	}
 	defer server.Close()
+	r.table = table
 	r.sourceSecret.accepted()
 	r.board.connected(true, false)
 	broker, err := exchange.Dial(ctx, r.cfg.Broker)
@@ -272,6 +296,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	}
 	s.show(true)
 	err = s.run(ctx)
+	err, r.early = s.stuck(err)
 	if err != nil {
 		side := "source"
 		if broker.Err() != nil {
@@ -349,13 +374,10 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 	}
 	state.GTIDSet = position.String()
 	if r.cfg.Start != Earliest { // whose place is long ago
-		again, err := server.Table(ctx)
-		if err != nil {
+		if err := server.Unaltered(ctx, table); err != nil {
 			return state, nil, err
 		}
-		if state.Columns = columnsOf(table.Columns); !slices.EqualFunc(again.Columns, table.Columns, schema.Column.Same) {
-			return state, nil, fmt.Errorf("relay: %s was altered while the first checkpoint was made", table)
-		}
+		state.Columns = columnsOf(table.Columns)
 	}
 	var snapshot *binlog.Backfill
 	if r.cfg.Start == Backfill {
