@@ -46,12 +46,10 @@ boot() {
   mkdir "$tmp/cgroup/$name"
   (echo "$BASHPID" >"$tmp/cgroup/$name/cgroup.procs" && exec unshare --mount --pid --cgroup --uts --ipc --fork --kill-child "$BASH" "$0" init "$tmp/root") &>"$tmp/console" &
   container=$!
-  until pid=$(pgrep -P "$container") && [[ $(inside systemctl is-active basic.target 2>/dev/null) == active ]]; do
-    kill -0 "$container" 2>/dev/null || die "systemd ended: $(<"$tmp/console")"
-    ((SECONDS < 300)) || die "systemd does not come up: $(<"$tmp/console")"
-    sleep 0.2
-  done
+  await "systemd does not come up" is_up
 }
+
+is_up() { pid=$(pgrep -P "$container") && [[ $(inside systemctl is-active basic.target 2>/dev/null) == active ]]; }
 
 # init ROOT: becomes systemd.
 init() {
@@ -78,17 +76,28 @@ init() {
 
 inside() { nsenter -t "$pid" -m -p -C -u -i -r -w env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 SYSTEMD_PAGER=cat DEBIAN_FRONTEND=noninteractive "$@"; }
 
-# want TEXT COMMAND...: the command inside prints TEXT, at once or within a minute.
-want() {
-  local text=$1 got end=$((SECONDS + 60))
+# await WHAT COMMAND...: until it succeeds, a minute at most; WHAT is told when it does not.
+await() {
+  local what=$1 end=$((SECONDS + 60))
   shift
-  until got=$(inside "$@" 2>&1) || true; [[ $got == *"$text"* ]]; do
-    ((SECONDS < end)) || die "$* prints '$got', and not '$text'; the journal: $(inside journalctl --no-pager -n 20 -o cat -u 'relay*')"
+  until "$@"; do
+    ((SECONDS < end)) || die "$what; the console and the journal: $(<"$tmp/console") $(inside journalctl --no-pager -n 20 -o cat -u 'relay*')"
     sleep 0.2
   done
 }
 
-state() { want "$2" systemctl show -P "$3" "$1"; } # UNIT VALUE PROPERTY
+has() { # TEXT COMMAND...
+  local text=$1 got
+  shift
+  got=$(inside "$@" 2>&1) || true
+  [[ $got == *"$text"* ]]
+}
+
+want() { await "'${*:2}' has no '$1'" has "$@"; } # TEXT COMMAND...
+
+is() { [[ $(inside systemctl show -P "$3" "$1") == "$2" ]]; }
+
+state() { await "$1 does not get $3=$2" is "$@"; } # UNIT VALUE PROPERTY
 
 vhost() { "$servers" rabbitmqctl "$top/.dev/rabbitmq" "$@" >/dev/null; }
 
@@ -104,7 +113,13 @@ ENV
   sed -E 's/^[^:]*:(.*)@.*/\1/' <<<"$RELAY_TEST_MYSQL_DSN" >"$tmp/root/etc/relay/$2mysql-password"
 }
 
-messages() { "$servers" rabbitmqctl "$top/.dev/rabbitmq" -q list_queues -p "$name" --no-table-headers name messages | sort | tr '\t\n' '= '; }
+have_arrived() {
+  local got
+  got=$("$servers" rabbitmqctl "$top/.dev/rabbitmq" -q list_queues -p "$name" --no-table-headers name messages | sort | tr '\t\n' '= ')
+  [[ $got == 'relay.0=1 shop.0=1 ' ]]
+}
+
+is_restarted() { [[ $(inside systemctl show -P InvocationID relay) != "$before" ]]; }
 
 files() { inside find /etc /usr -xdev -not -type d | sort; }
 
@@ -138,10 +153,7 @@ installed() {
   settings relay ''
   settings shop shop.
   inside systemctl enable --now relay relay@shop 2>/dev/null
-  until [[ $(messages) == 'relay.0=1 shop.0=1 ' ]]; do
-    ((SECONDS < 300)) || die "the event does not arrive: $(messages) $(inside journalctl --no-pager -n 20 -o cat -u 'relay*')"
-    sleep 0.3
-  done
+  await "the event does not arrive" have_arrived
   state relay active ActiveState
   state relay@shop active ActiveState
   want 'Seccomp:	2' sh -c 'cat /proc/$(systemctl show -P MainPID relay)/status'
@@ -153,11 +165,10 @@ installed() {
   state relay active ActiveState
 
   say "upgrading, removing, purging"
-  local before
   before=$(inside systemctl show -P InvocationID relay)
   inside sh -c 'echo "# mine" >>/etc/relay/relay.env'
   inside dpkg -i "$deb" >/dev/null
-  until [[ $(inside systemctl show -P InvocationID relay) != "$before" ]]; do ((SECONDS < 300)) || die "an upgrade does not restart it"; sleep 0.2; done
+  await "an upgrade does not restart it" is_restarted
   state relay active ActiveState
   want '# mine' cat /etc/relay/relay.env
   inside systemctl stop relay
@@ -179,7 +190,7 @@ leave() {
   wait
   [[ ! -d $tmp/cgroup/$name ]] || find "$tmp/cgroup/$name" -depth -type d -exec rmdir {} \;
   "$servers" mysql -e "DROP DATABASE IF EXISTS $name" || true
-  vhost delete_vhost "$name" || true
+  vhost delete_vhost "$name" 2>/dev/null || true
   for each in root/dist root layer cgroup; do mountpoint -q "$tmp/$each" && umount -R "$tmp/$each"; done
   rm -rf --one-file-system "$tmp"
 }

@@ -70,10 +70,10 @@ zmodload zsh/zpty
 mkfifo $dir/got
 zpty z zsh -f -i
 zpty -w z "autoload -Uz compinit && compinit -u -D && . $dir/completion.zsh; print ready >$dir/got"
-read -r got <$dir/got
+until read -r got <$dir/got; do :; done
 line() {
   zpty -w -n z "$1"$'\t\C-aprint -r -- "\C-e" >$dir/got\n'
-  read -r got <$dir/got
+  until read -r got <$dir/got; do :; done # one that meets the last line's writer gets nothing
   print -r -- "<${got//$dir\//}>"
 }
 line 'relay ru'
