@@ -28,11 +28,12 @@ type HistoryOrder struct {
 
 // replayer replays log files.
 type replayer struct {
-	cfg     Config
-	log     zerolog.Logger
-	archive *binlog.Archive
-	only    *binlog.GTIDSet
-	secret  secret // of the broker
+	cfg          Config
+	log          zerolog.Logger
+	archive      *binlog.Archive
+	only         *binlog.GTIDSet
+	secret       secret       // of the broker
+	certificates certificates // for it
 }
 
 // ReplayHistory replays the outbox inserts that stand in log files: for
@@ -87,7 +88,7 @@ func openHistory(ctx context.Context, cfg Config, order HistoryOrder) (*replayer
 	if err != nil {
 		return nil, err
 	}
-	r := &replayer{cfg: cfg, log: cfg.Logger, archive: archive, only: archive.Set, secret: secret{path: cfg.BrokerPasswordFile}}
+	r := &replayer{cfg: cfg, log: cfg.Logger, archive: archive, only: archive.Set, secret: secret{path: cfg.BrokerPasswordFile}, certificates: certificates{files: cfg.BrokerTLS}}
 	if order.Only != nil {
 		r.only = order.Only
 		if lacks := order.Only.Minus(archive.Set); !lacks.IsEmpty() {
@@ -222,7 +223,7 @@ func (r *replayer) publish(ctx context.Context) error {
 			return nil
 		case err == nil, ctx.Err() != nil && lasting(err) == 0:
 			return r.left(state, stopped(err))
-		case lasting(err) != 0 && !(errors.Is(err, exchange.ErrAuth) && r.secret.refused()):
+		case lasting(err) != 0 && !(errors.Is(err, exchange.ErrAuth) && r.secret.refused()) && !(errors.Is(err, exchange.ErrTLS) && r.certificates.changed()):
 			return r.left(state, err)
 		}
 		if since.IsZero() || state.GTIDSet != before.GTIDSet || state.Sequence != before.Sequence {
@@ -277,7 +278,7 @@ func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done b
 	}
 	to := r.cfg.Broker
 	to.Replayed = true
-	if err := r.secret.next(&to.Password); err != nil {
+	if err := errors.Join(r.secret.next(&to.Password), r.certificates.next(&to.TLS)); err != nil {
 		return false, err
 	}
 	broker, err := exchange.Dial(ctx, to)
