@@ -76,7 +76,7 @@ func (s *Server) refused(ctx context.Context, err error) error {
 	// Protocol::SSLRequest: flags, the largest packet, utf8mb4, a filler.
 	request := le.AppendUint32([]byte{32, 0, 0, 1}, capabilities)
 	request = append(le.AppendUint32(request, 1<<24), 45)
-	if _, err := conn.Write(append(request, make([]byte, 23)...)); err != nil {
+	if _, asking := conn.Write(append(request, make([]byte, 23)...)); asking != nil {
 		return err
 	}
 	client := tls.Client(conn, s.dsn.TLS)
