@@ -38,7 +38,7 @@ func duration(name string, value time.Duration, help string) cli.Flag {
 
 // placeFlags say where the outbox, the broker and the checkpoint are.
 func placeFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		text("mysql-dsn", "", "source, as relay:PASSWORD@tcp(127.0.0.1:3306)/shop?tls=true"),
 		text("mysql-password-file", "", "file with the password for --mysql-dsn; under systemd also the credential mysql-password"),
 		text("table", "outbox", "outbox table: db.table, or table in the DSN's database"),
@@ -52,7 +52,7 @@ func placeFlags() []cli.Flag {
 		&cli.StringFlag{Name: "checkpoint", Usage: "checkpoint file (default: $STATE_DIRECTORY/checkpoint.json, else ./checkpoint.json)", EnvVars: env("checkpoint")},
 		text("log-level", "info", "debug, info, warn, error"),
 		&cli.StringFlag{Name: "log-format", Usage: "json or console (default: console on a terminal, else json)", EnvVars: env("log-format")},
-	}
+	}, tlsFlags()...)
 }
 
 // paceFlags say how fast to send, and how long to wait.
@@ -93,6 +93,7 @@ func config(c *cli.Context) (relay.Config, error) {
 		return cfg, err
 	}
 	cfg.SourcePasswordFile, cfg.BrokerPasswordFile = passwordFile(c, "mysql-password-file"), passwordFile(c, "amqp-password-file")
+	cfg.SourceTLS, cfg.BrokerTLS = tlsFiles(c, "mysql"), tlsFiles(c, "amqp")
 	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
 	cfg.Start = relay.Backfill
 	cfg.Listen = c.String("listen")
@@ -151,6 +152,9 @@ func outbox(c *cli.Context) (binlog.Config, error) {
 	if cfg.Password, err = secretFile(c, "mysql-password-file"); err != nil {
 		return cfg, err
 	}
+	if cfg.TLS, err = tlsOf(c, "mysql"); err != nil {
+		return cfg, err
+	}
 	if cfg.Options.Layout, err = schema.ParseLayout(c.String("layout")); err != nil {
 		return cfg, usage("--layout: %v", err)
 	}
@@ -175,7 +179,10 @@ func broker(c *cli.Context) (exchange.Config, error) {
 	if cfg.Partitions < 0 || cfg.Partitions > 1024 {
 		return cfg, usage("--partitions %d is not between 0 and 1024", cfg.Partitions)
 	}
-	cfg.Password, err = secretFile(c, "amqp-password-file")
+	if cfg.Password, err = secretFile(c, "amqp-password-file"); err != nil {
+		return cfg, err
+	}
+	cfg.TLS, err = brokerTLS(c, cfg.URL)
 	return cfg, err
 }
 
