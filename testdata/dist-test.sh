@@ -143,9 +143,8 @@ installed() {
   want 'resume' bash -c '. /usr/share/bash-completion/bash_completion; COMP_WORDS=(relay res) COMP_CWORD=1; _comp_load relay 2>/dev/null || __load_completion relay; _relay; echo ${COMPREPLY[*]}'
 
   say "running both units"
-  # Until the relay tells systemd that it is ready.
-  inside sh -c 'for unit in relay relay@; do mkdir -p /etc/systemd/system/$unit.service.d && printf "[Service]\nType=exec\nWatchdogSec=0\nRestartSec=0\n" >/etc/systemd/system/$unit.service.d/test.conf; done; systemctl daemon-reload'
-  inside systemctl start relay
+  inside sh -c 'for unit in relay relay@; do mkdir -p /etc/systemd/system/$unit.service.d && printf "[Service]\nRestartSec=0\nWatchdogSec=9\n" >/etc/systemd/system/$unit.service.d/test.conf; done; systemctl daemon-reload'
+  inside systemctl start relay 2>/dev/null && die "it starts without an address"
   state relay 64 ExecMainStatus # it has no address
   state relay 0 NRestarts
   inside relay schema sql | "$servers" mysql "$name"
@@ -160,6 +159,16 @@ installed() {
   [[ $(inside sh -c 'stat -c %u /proc/$(systemctl show -P MainPID relay)') != 0 ]] || die "it runs as root"
   inside systemd-analyze security --threshold=19 relay.service >/dev/null || die "its exposure is 2.0 or more"
 
+  want 'following' systemctl show -P StatusText relay
+  inside systemctl reload relay
+  want 'SIGHUP' journalctl -u relay -o cat
+  # It is frozen: the watchdog ends it, and it is started again.
+  inside systemctl kill -s STOP relay
+  state relay 1 NRestarts
+  state relay active ActiveState
+  want 'watchdog' journalctl -u relay -o cat
+  inside systemctl reset-failed relay
+
   inside systemctl kill -s KILL relay
   state relay 1 NRestarts
   state relay active ActiveState
@@ -173,7 +182,7 @@ installed() {
   want '# mine' cat /etc/relay/relay.env
   inside systemctl stop relay
   state relay success Result
-  inside sh -c 'truncate -s 10 /var/lib/relay/checkpoint.json; systemctl start relay'
+  inside sh -c 'truncate -s 10 /var/lib/relay/checkpoint.json; ! systemctl start relay 2>/dev/null'
   state relay 78 ExecMainStatus
   state relay 0 NRestarts
   inside dpkg -r relay >/dev/null
