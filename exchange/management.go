@@ -107,8 +107,17 @@ func newManagement(cfg Config) (*management, error) {
 		}
 		m.base = &url.URL{Scheme: given.Scheme, Host: given.Host, Path: strings.TrimSuffix(given.Path, "/")}
 	}
+	security, err := amqp.security(cfg.TLS)
+	if err != nil {
+		return nil, err
+	}
+	if security == nil { // AMQP is without, the API need not be
+		security = cfg.TLS.Clone()
+	} else if security.ServerName == amqp.Host && m.base.Hostname() != amqp.Host { // nobody asked for that name
+		security.ServerName = ""
+	}
 	m.client = http.Client{
-		Transport:     &http.Transport{TLSClientConfig: cfg.TLS.Clone()}, // and no proxy: it would get the password
+		Transport:     &http.Transport{TLSClientConfig: security}, // and no proxy: it would get the password
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return m, nil

@@ -2,6 +2,8 @@ package exchange_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -137,5 +139,27 @@ func TestAskInVain(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
 		}
+	}
+}
+
+// TestAskByTLS: the API is asked as the broker is, with the same authority; one
+// that is not trusted is not told the password.
+func TestAskByTLS(t *testing.T) {
+	t.Parallel()
+	asked := false
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked = true
+		fmt.Fprint(w, "[]")
+	}))
+	defer server.Close()
+	cfg := exchange.Config{URL: "amqps://relay:hunter2@broker.test/", Exchange: "outbox", ManagementURL: server.URL}
+	if _, err := exchange.Ask(t.Context(), cfg); asked || err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("of an unknown authority: asked %t, %v", asked, err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(server.Certificate())
+	cfg.TLS = &tls.Config{RootCAs: pool}
+	if _, err := exchange.Ask(t.Context(), cfg); !asked || err != nil {
+		t.Errorf("of its authority: asked %t, %v", asked, err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // most.
 func TestBoardReady(t *testing.T) {
 	t.Parallel()
-	b := newBoard(time.Now)
+	b := newBoard(100, time.Now)
 	steps := []struct {
 		do     func()
 		reason string

@@ -37,6 +37,9 @@ func Check(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
 	}
 	list = append(list, checkParked(cfg))
 	list = append(list, checkBroker(ctx, cfg)...)
+	for _, e := range cfg.exposures() {
+		list = append(list, advice("tls of the "+e.side, "TLS to what is not this host", e.what+": "+e.address, e.next))
+	}
 	if err := printRequirements(list, asJSON, out); err != nil {
 		return err
 	}
@@ -58,7 +61,7 @@ func checkSource(ctx context.Context, cfg Config) ([]binlog.Requirement, *binlog
 	if err != nil {
 		return []binlog.Requirement{failed("mysql", "a server that answers and lets the relay in", err)}, nil, nil
 	}
-	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", server.Flavor.Product()+" "+server.Version+" at "+server.Address())}
+	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", server.Flavor.Product()+" "+server.Version+" at "+server.Address()+", "+server.TLS())}
 	table, found, err := server.Check(ctx)
 	list = append(list, found...)
 	if err == nil {
@@ -135,7 +138,7 @@ func checkBroker(ctx context.Context, cfg Config) []binlog.Requirement {
 	if err != nil {
 		return []binlog.Requirement{failed(name, need, err)}
 	}
-	list := []binlog.Requirement{met(name, need, fmt.Sprintf("%s %s at %s", topology.Product, topology.Version, exchange.Address(cfg.Broker.URL)))}
+	list := []binlog.Requirement{met(name, need, fmt.Sprintf("%s %s at %s, %s", topology.Product, topology.Version, exchange.Address(cfg.Broker.URL), topology.TLS))}
 	list = append(list, topologyRequirements(cfg, topology)...)
 	var survey exchange.Survey
 	if topology.Found {

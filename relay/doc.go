@@ -34,6 +34,10 @@
 // (replay.go) notes in the file what is gone, and in the end writes it anew, with
 // the checksum that the checkpoint then still has in the first line.
 //
+// Passwords and the files for TLS are read for each session (secret.go, tls.go):
+// a refusal ends Run only when the files are still those that were refused.
+// Package certs, which binlog and exchange use, says what is wrong with TLS.
+//
 // Any error ends the session. Run is the only retry: it waits, and begins
 // again from the file, never from memory.
 //

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -42,11 +41,15 @@ type Relay struct {
 	condemned map[identity]*schema.BadEventError
 
 	sourceSecret, brokerSecret secret
+	sourceTLS, brokerTLS       certificates
 
 	pulse  *pulse
 	reload chan struct{} // holds one request to connect anew
 
 	followed time.Time // when the session had connected both sides; zero: not yet
+	early    bool      // events before what ended the session are not settled
+
+	table *schema.Table // as the session found it
 }
 
 // Run relays until ctx ends, then settles what is in flight, saves the
@@ -87,7 +90,11 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	}
 	r.cfg.Source.Waiting = r.pulse.server
 	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
-	r.board = newBoard(func() time.Time {
+	r.sourceTLS.files, r.brokerTLS.files = cfg.SourceTLS, cfg.BrokerTLS
+	for _, e := range cfg.exposures() {
+		r.log.Warn().Str("side", e.side).Str("address", e.address).Str("next", e.next).Msg(e.what)
+	}
+	r.board = newBoard(cfg.Window, func() time.Time {
 		state, _ := file.State()
 		return state.SavedAt
 	})
@@ -147,7 +154,7 @@ func (r *Relay) retry(ctx context.Context) (err error) {
 		if r.condemn(err) || errors.Is(err, errReload) && lasting(err) == 0 && r.file.Reload() == nil {
 			continue
 		}
-		if lasting(err) != 0 && !r.anotherPassword(err) {
+		if lasting(err) != 0 && !r.anotherCertificate(err) && !r.anotherPassword(err) {
 			return r.wayOut(err)
 		}
 		after, _ := r.file.State()
@@ -198,19 +205,40 @@ func (r *Relay) condemn(err error) bool {
 // on behind it.
 func (r *Relay) wayOut(err error) error {
 	var bad *schema.BadEventError
-	state, _ := r.file.State()
+	var stuck *binlog.TxError
+	state, exists := r.file.State()
 	switch {
-	case !errors.As(err, &bad):
+	case errors.As(err, &bad) && bad.GTID == "":
+		return fmt.Errorf("%w%s; then: relay run", err, r.takeOut(bad))
+	case !errors.As(err, &stuck):
 		return err
-	case bad.GTID == "":
-		return fmt.Errorf("%w; mend the row or stamp it published, then start again", err)
+	case !exists: // it stands between the snapshot and the place where it was asked for
+		return fmt.Errorf("%w; a start from now on begins behind it: relay run", err)
+	case state.Backfill != nil:
+		return fmt.Errorf("%w; it was written since the backfill began, and to begin that anew, behind it, so that the rows sent already come again: mv %s %[2]s.old; relay run", err, r.file.Path())
 	}
-	behind, failure := binlog.ParseGTIDSet(state.GTIDSet)
-	one, other := binlog.ParseGTIDSet(bad.GTID)
-	if failure != nil || other != nil {
+	position, failure := binlog.ParseGTIDSet(state.GTIDSet)
+	if failure != nil {
 		return err
 	}
-	return fmt.Errorf("%w; to go on behind its transaction, when its rows are dealt with: relay resume --from-gtid '%s' --yes", err, behind.Union(one))
+	sequential := position.Flavor() == binlog.MariaDB // a position behind it has all before it, too
+	switch {
+	case sequential && r.early:
+		return fmt.Errorf("%w; events before it are not confirmed yet: start again until they are: relay run", err)
+	case sequential && position.Has(stuck.GTID): // its number is not above one before it
+		return fmt.Errorf("%w; when the number that SELECT @@GLOBAL.gtid_binlog_pos tells is above that: relay resume --yes --from-gtid with what it tells, which skips all up to it", err)
+	}
+	behind, skipped := stuck.Skip(position)
+	return fmt.Errorf("%w; to go on behind it, when the outbox rows of all that this skips, %s, are dealt with: relay resume --from-gtid '%s' --yes", err, skipped, behind)
+}
+
+// takeOut is how a backfill gets past a row. One that tells of many rows has
+// said so itself.
+func (r *Relay) takeOut(bad *schema.BadEventError) string {
+	if bad.ID == "" && bad.Row == nil {
+		return ""
+	}
+	return "; mend the row, or, when it is dealt with, take it out of the backfill: " + binlog.TakeOut(r.table, bad)
 }
 
 // session connects both sides, within the limit, and relays once.
@@ -223,7 +251,8 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		}
 		cancel(nil)
 	}()
-	if err := errors.Join(r.sourceSecret.next(&r.cfg.Source.Password), r.brokerSecret.next(&r.cfg.Broker.Password)); err != nil {
+	if err := errors.Join(r.sourceSecret.next(&r.cfg.Source.Password), r.brokerSecret.next(&r.cfg.Broker.Password),
+		r.sourceTLS.next(&r.cfg.Source.TLS), r.brokerTLS.next(&r.cfg.Broker.TLS)); err != nil {
 		return err
 	}
 	server, table, err := r.connect(ctx)
@@ -232,6 +261,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		return err
 	}
 	defer server.Close()
+	r.table = table
 	r.sourceSecret.accepted()
 	r.board.connected(true, false)
 	broker, err := exchange.Dial(ctx, r.cfg.Broker)
@@ -284,6 +314,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	}
 	s.show(true)
 	err = s.run(ctx)
+	err, r.early = s.stuck(err)
 	if err != nil {
 		side := "source"
 		if broker.Err() != nil {
@@ -361,13 +392,10 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 	}
 	state.GTIDSet = position.String()
 	if r.cfg.Start != Earliest { // whose place is long ago
-		again, err := server.Table(ctx)
-		if err != nil {
+		if err := server.Unaltered(ctx, table); err != nil {
 			return state, nil, err
 		}
-		if state.Columns = columnsOf(table.Columns); !slices.EqualFunc(again.Columns, table.Columns, schema.Column.Same) {
-			return state, nil, fmt.Errorf("relay: %s was altered while the first checkpoint was made", table)
-		}
+		state.Columns = columnsOf(table.Columns)
 	}
 	var snapshot *binlog.Backfill
 	if r.cfg.Start == Backfill {
@@ -417,8 +445,8 @@ func sameOutbox(path string, state checkpoint.State, flavor binlog.Flavor, table
 
 // measure looks at the server's log files now and then. It raises the alarm
 // when the server no longer has what was relayed: a stream does not notice a
-// log that is reset under it. So it does when it is refused with a password that
-// the file no longer has, since it could look no more.
+// log that is reset under it. So it does when it is refused with a password or
+// certificates that the files no longer have, since it could look no more.
 func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<- error) {
 	ticker := time.NewTicker(measureInterval)
 	defer ticker.Stop()
@@ -432,7 +460,7 @@ func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<-
 		}
 		state, _ := r.file.State()
 		if position, err := binlog.ParseGTIDSet(state.GTIDSet); err == nil {
-			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) || errors.Is(err, binlog.ErrAuth) && r.sourceSecret.changed() {
+			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) || errors.Is(err, binlog.ErrAuth) && r.sourceSecret.changed() || r.anotherCertificate(err) {
 				alarm <- err
 				return
 			}

@@ -188,6 +188,17 @@ func (s *session) run(ctx context.Context) error {
 	return s.leave(ctx, s.undrained(ctx, cause))
 }
 
+// stuck adds to what is wrong with an event of which transaction it is. early:
+// events before that are not settled.
+func (s *session) stuck(err error) (_ error, early bool) {
+	var bad *schema.BadEventError
+	if errors.As(err, &bad) && bad.GTID != "" {
+		err = s.ledger.stuck(bad, err)
+	}
+	var tx *binlog.TxError
+	return err, errors.As(err, &tx) && !s.ledger.reached(tx.GTID)
+}
+
 // undrained is the end of a session with events in flight. To a relay that
 // was told to stop it is a failure; another one begins again from the file.
 func (s *session) undrained(ctx context.Context, cause error) error {
