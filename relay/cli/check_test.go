@@ -84,6 +84,7 @@ func testCheck(t *testing.T, on source) {
 		got.want(t, 3, "FAIL  "+name)
 		got.oneLine(t)
 	}
+	r.run("check", "--amqp-url", "amqp://relay:hunter2@0.0.0.0:1/").want(t, 3, "hint  tls of the broker", "not encrypted: 0.0.0.0:1", "type: --amqp-url amqps://")
 }
 
 func TestStatus(t *testing.T) { onEach(t, testStatus) }
