@@ -31,7 +31,9 @@
 // always leads to the same queue. A queue is a quorum queue with a single
 // active consumer, so each aggregate's events are consumed in order. Adding or
 // removing a binding moves many aggregates to other queues: that is the
-// operator's act, done when the queues are empty.
+// operator's act, done when the queues are empty. Which queues are bound AMQP
+// does not tell: Ask asks RabbitMQ's management API over HTTP, for check and
+// status. What relays does without it.
 //
 // # Failures
 //

@@ -38,6 +38,11 @@
 // a refusal ends Run only when the files are still those that were refused.
 // Package certs, which binlog and exchange use, says what is wrong with TLS.
 //
+// The last error is kept beside the checkpoint (last.go), as best can be, for
+// status (status.go), which asks the file and the servers, and never the relay:
+// it says the same while none runs. Check (check.go, queues.go) looks at what run
+// needs, and at what only matters over time.
+//
 // Any error ends the session. Run is the only retry: it waits, and begins
 // again from the file, never from memory.
 //

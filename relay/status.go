@@ -231,10 +231,25 @@ func (l *lookout) askSource(ctx context.Context, r *Report, cfg binlog.Config, p
 	} else if known {
 		r.Source.PreparedXA = &n
 	}
-	if position == nil {
-		return nil
+	if err := l.askLog(ctx, r, server, deep); err != nil || position == nil {
+		return err
 	}
 	return l.askPlace(ctx, r, server, position, executed, deep)
+}
+
+// askLog finds out how much log there is, and how much is kept.
+func (l *lookout) askLog(ctx context.Context, r *Report, server *binlog.Server, deep bool) error {
+	log, err := server.Log(ctx, deep)
+	if err != nil && !binlog.Denied(err) { // then its size is not known
+		return err
+	}
+	if !deep {
+		log.Since, log.Age = l.log.Since, l.log.Age
+	}
+	l.log = log
+	r.Source.RetentionSeconds, r.Source.RetentionBytes = log.Retention.Seconds(), log.Limit
+	r.Source.LogBytes, r.Source.Growth = log.Bytes, log.Growth()
+	return nil
 }
 
 // askPlace finds out how the position stands to the server's log.
@@ -243,16 +258,6 @@ func (l *lookout) askPlace(ctx context.Context, r *Report, server *binlog.Server
 	if err != nil {
 		return err
 	}
-	log, err := server.Log(ctx, deep)
-	if err != nil && !binlog.Denied(err) { // then its size is not known
-		return err
-	}
-	if !deep {
-		log.Since, log.Age = l.log.Since, l.log.Age+time.Since(l.deep)
-	}
-	l.log = log
-	r.Source.RetentionSeconds, r.Source.RetentionBytes = log.Retention.Seconds(), log.Limit
-	r.Source.LogBytes, r.Source.Growth = log.Bytes, log.Growth()
 	r.Source.place(behind, r.State.CommittedAt)
 	held := position.Passed(executed)
 	r.Source.HeldXA = held.String()
@@ -278,7 +283,7 @@ func (l *lookout) askPlace(ctx context.Context, r *Report, server *binlog.Server
 			since = created
 		}
 	}
-	r.Source.runway(since, log)
+	r.Source.runway(since, l.log)
 	return nil
 }
 
