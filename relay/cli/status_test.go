@@ -149,6 +149,8 @@ func testStatusXA(t *testing.T, on source) {
 		})
 		if s := r.report(0).Source; s.PreparedXA != nil || s.HeldXA == "" || s.BehindBytes == nil || *s.BehindBytes == 0 {
 			t.Errorf("one is held: %+v", s)
+		} else if age := s.RetentionSeconds - *s.RunwaySeconds; age < *s.LagSeconds+0.2 { // the relay began after the file did
+			t.Errorf("the place is %.1f s old, as what was last settled, though a transaction is held: %+v", age, s)
 		}
 		r.exec("GRANT XA_RECOVER_ADMIN ON *.* TO " + r.user)
 		if s := r.report(0).Source; s.PreparedXA == nil || *s.PreparedXA < 1 {
