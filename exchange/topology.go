@@ -107,6 +107,20 @@ func inspectDeclare(ctx context.Context, l *link, t Topology) (refusal, err erro
 }
 
 func inspectQueue(ctx context.Context, l *link, name string) (Queue, error) {
+	q, err := lookAtQueue(ctx, l, name)
+	if err != nil {
+		return q, err
+	}
+	if q.Found { // the broker compares it only with what is to be declared
+		q.Err = declareQueue(ctx, l, name)
+	}
+	if q.Err != nil && !errors.Is(q.Err, ErrQueue) && !errors.Is(q.Err, ErrAuth) {
+		return q, q.Err
+	}
+	return q, nil
+}
+
+func lookAtQueue(ctx context.Context, l *link, name string) (Queue, error) {
 	q := Queue{Name: name}
 	code, err := l.try(func(ch *amqp.Channel) error {
 		found, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
@@ -118,13 +132,29 @@ func inspectQueue(ctx context.Context, l *link, name string) (Queue, error) {
 	default:
 		return q, l.explain(ctx, fmt.Sprintf("look at queue %q", name), err)
 	}
-	if q.Found = code != amqp.NotFound; q.Found { // the broker compares it only with what is to be declared
-		q.Err = declareQueue(ctx, l, name)
-	}
-	if q.Err != nil && !errors.Is(q.Err, ErrQueue) && !errors.Is(q.Err, ErrAuth) {
-		return q, q.Err
-	}
+	q.Found = code != amqp.NotFound
 	return q, nil
+}
+
+// Depths asks how many messages and consumers queues have, and declares nothing.
+// Time limit and errors are those of Dial.
+func Depths(ctx context.Context, cfg Config, names []string) ([]Queue, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout+time.Duration(len(names))*time.Second)
+	defer cancel()
+	l, err := connect(ctx, cfg, "relay depths "+cfg.Exchange)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { l.close(ctx.Err() == nil) }()
+	var list []Queue
+	for _, name := range names {
+		q, err := lookAtQueue(ctx, l, name)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, q)
+	}
+	return list, nil
 }
 
 // topology makes what publishing needs: with partitions, the exchange and that

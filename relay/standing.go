@@ -58,8 +58,12 @@ func (r *Report) findings(t Thresholds) (list []Reason) {
 	if r.Source.PositionProblem != "" {
 		add(Critical, "the server cannot be followed from the position any more")
 	}
-	if r.Broker.Error != "" {
-		add(Critical, "the broker cannot be asked, or has no such exchange")
+	switch {
+	case r.Broker.Error == "":
+	case r.Broker.Version == "":
+		add(Critical, "the broker cannot be asked")
+	default:
+		add(Critical, "the exchange cannot be used")
 	}
 	if s := r.Source; s.BehindBytes != nil {
 		if level := reached(*s.BehindBytes, t.WarnBehind, t.CriticalBehind); level != OK {

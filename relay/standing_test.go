@@ -43,7 +43,8 @@ func TestJudge(t *testing.T) {
 		"over":           {Report{LastError: &LastError{ExitCode: 78, OverAt: &now}}, defaults, nil},
 		"idle queues":    {Report{Broker: BrokerReport{Queues: []exchange.Queue{{Name: "q.0", Found: true}, {Name: "q.1", Found: true, Consumers: 1}, {Name: "q.2", Found: true}}}}, defaults, []Reason{{Warning, "no consumer on q.0, q.2"}}},
 		"no position":    {Report{Source: SourceReport{PositionProblem: "purged"}}, defaults, []Reason{{Critical, "the server cannot be followed from the position any more"}}},
-		"critical first": {Report{Parked: 1, Source: SourceReport{Error: "away"}, Broker: BrokerReport{Error: "away"}}, defaults, []Reason{{Critical, "the source cannot be asked"}, {Critical, "the broker cannot be asked, or has no such exchange"}, {Warning, "1 events are parked"}}},
+		"critical first": {Report{Parked: 1, Source: SourceReport{Error: "away"}, Broker: BrokerReport{Error: "away"}}, defaults, []Reason{{Critical, "the source cannot be asked"}, {Critical, "the broker cannot be asked"}, {Warning, "1 events are parked"}}},
+		"no exchange":    {Report{Broker: BrokerReport{Error: "no exchange", Version: "4.3.6"}}, defaults, []Reason{{Critical, "the exchange cannot be used"}}},
 		"no checkpoint":  {Report{Problem: "corrupt", Parked: 1}, defaults, []Reason{{Critical, "the checkpoint cannot be read"}}},
 	} {
 		test.report.judge(test.thresholds)

@@ -362,6 +362,7 @@ func (s *SourceReport) runway(at time.Time, log binlog.Log) {
 func (l *lookout) askBroker(ctx context.Context, r *Report, cfg exchange.Config, deep bool) error {
 	r.Broker.Address, r.Broker.Exchange = exchange.Address(cfg.URL), cfg.Exchange
 	topology, err := exchange.Inspect(ctx, cfg)
+	r.Broker.Version, r.Broker.Queues = topology.Version, topology.Queues
 	if err == nil {
 		err = topology.ExchangeErr
 	}
@@ -369,7 +370,6 @@ func (l *lookout) askBroker(ctx context.Context, r *Report, cfg exchange.Config,
 		r.Broker.Error = err.Error()
 		return err
 	}
-	r.Broker.Version, r.Broker.Queues = topology.Version, topology.Queues
 	if cfg.Partitions > 0 {
 		return nil
 	}
@@ -379,8 +379,16 @@ func (l *lookout) askBroker(ctx context.Context, r *Report, cfg exchange.Config,
 	if l.silent != nil {
 		r.Broker.QueuesProblem = l.silent.Error()
 	}
+	var names []string
 	for _, q := range l.queues.Queues {
+		names = append(names, q.Name)
 		r.Broker.Queues = append(r.Broker.Queues, exchange.Queue{Name: q.Name, Found: q.Type != "", Messages: q.Ready, Consumers: q.Consumers})
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	if fresh, err := exchange.Depths(ctx, cfg, names); err == nil { // what the API tells is some seconds old
+		r.Broker.Queues = fresh
 	}
 	return nil
 }

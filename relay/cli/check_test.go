@@ -193,8 +193,10 @@ func TestCheckQueues(t *testing.T) {
 	user.flags = user.flags[:2:2]
 	d := r.start("--partitions", "2")
 	d.settled()
+	r.insert(r.db, 1, 40)
+	d.settled()
 	d.stop()
-	user.run("check", "--partitions", "2").want(t, 0, "ok    queue "+r.queue(1), "weight 1, quorum, durable, single active consumer; 0 messages, 0 consumers",
+	user.run("check", "--partitions", "2").want(t, 0, "ok    queue "+r.queue(1), "weight 1, quorum, durable, single active consumer; ",
 		"hint  delivery limit", "drops a message after 20 deliveries", "type: rabbitmqctl set_policy "+r.exchange)
 	b.Ctl(t, "set_policy", r.exchange, "^"+r.exchange+`\.`, `{"delivery-limit": -1}`, "--apply-to", "queues") // as it is typed
 	relaytest.Wait(t, patience, "the policy holds", func() bool {
@@ -204,6 +206,14 @@ func TestCheckQueues(t *testing.T) {
 	if other := found["queue "+r.queue(1)]; other.OK || !other.Advice || !strings.Contains(other.Found, "none of the partitions") {
 		t.Errorf("a queue beside the partitions is %+v", other)
 	}
-	user.run("status").want(t, 0, "queue        "+r.queue(1)+": 0 messages ready, 0 consumers", "warning: no consumer on "+r.queue(0)+", "+r.queue(1))
+	got := user.run("status", "--json")
+	got.want(t, 0, "no consumer on "+r.queue(0)+", "+r.queue(1))
+	var report relay.Report
+	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil {
+		t.Fatal(err)
+	}
+	if q := report.Broker.Queues; len(q) != 2 || q[0].Messages+q[1].Messages != 40 {
+		t.Errorf("40 events are in two queues, status says %+v", q)
+	}
 	run(t, user.environment(), "check", "--amqp-management-url", "localhost").want(t, 64, "--amqp-management-url http://")
 }
