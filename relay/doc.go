@@ -34,6 +34,13 @@
 // (replay.go) notes in the file what is gone, and in the end writes it anew, with
 // the checksum that the checkpoint then still has in the first line.
 //
+// What is seen from outside is on the board (board.go), which a session tells
+// four times a second how it is: metrics and readiness are read from it, and each
+// second a view (view.go), which /events streams to the status page
+// (assets/page.html), and a sample for the plots (trace.go). None of these waits
+// for a disk or a server; the depth of the queues is asked for on a connection of
+// its own, while somebody looks (depths.go).
+//
 // Any error ends the session. Run is the only retry: it waits, and begins
 // again from the file, never from memory.
 //

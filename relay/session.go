@@ -355,7 +355,16 @@ func (s *session) save() {
 	s.ledger.dirty = false
 	state, saved := s.ledger.snapshot(), make(chan error, 1)
 	s.saved = saved
-	go func() { saved <- s.file.Save(state) }()
+	go func() { saved <- s.write(state) }()
+}
+
+func (s *session) write(state checkpoint.State) error {
+	err := s.file.Save(state)
+	if err == nil {
+		state.SavedAt = time.Now()
+		s.board.saved(state)
+	}
+	return err
 }
 
 // leave saves what is settled, once and for good, and returns why the session
@@ -368,7 +377,7 @@ func (s *session) leave(ctx context.Context, cause error) error {
 		s.saved = nil
 	}
 	if s.file != nil && s.ledger.dirty {
-		if err := s.file.Save(s.ledger.snapshot()); err != nil {
+		if err := s.write(s.ledger.snapshot()); err != nil {
 			return unsaved(ctx, errors.Join(cause, err))
 		}
 		s.ledger.dirty = false
@@ -406,7 +415,7 @@ func (s *session) report(now time.Time) {
 	line.Msg("relaying")
 }
 
-// show puts the session's state where metrics and health see it.
+// show puts the session's state where metrics, health and the page see it.
 func (s *session) show(following bool) {
 	reason := ""
 	text, blocked := s.broker.Blocked()
@@ -420,6 +429,7 @@ func (s *session) show(following bool) {
 	s.arrived = false
 	s.board.show(snapshot{
 		following: following,
+		ending:    !following,
 		blocked:   blocked,
 		reason:    reason,
 		inFlight:  s.outstanding,
