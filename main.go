@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,7 +19,7 @@ func main() {
 	}()
 	err := cli.Run(ctx, os.Args, os.Stdout, os.Stderr)
 	if code := relay.ExitCode(err); code != relay.ExitOK {
-		fmt.Fprintln(os.Stderr, cli.Line(err))
+		cli.Complain(os.Stderr, err)
 		os.Exit(code)
 	}
 }

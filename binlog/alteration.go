@@ -34,14 +34,15 @@ func shown(text string) string {
 var (
 	// harmless are statements that may name the table and leave its columns as
 	// they are.
-	harmless = regexp.MustCompile(`(?is)^((truncate|grant|revoke|analyze|optimize|repair|flush|set)\b` +
+	harmless = regexp.MustCompile(`(?is)^((truncate|grant|revoke|analyze|optimize|repair|flush|set\s+(password|default|role))\b` +
 		`|(create|alter|drop)\s+(or\s+replace\s+)?(temporary|trigger|procedure|function|view|event|user|role|server|(definer|algorithm)\s*=|sql\s+security)` +
 		`|alter\s+table\s+\S+\s+(add|drop|truncate|reorganize|coalesce|exchange|rebuild|analyze|check|optimize|repair)\s+partition\b)`)
 	// created is the name of the table that a statement creates.
-	created = regexp.MustCompile("(?is)^create\\s+table\\s+(?:if\\s+not\\s+exists\\s+)?(?:(?:`[^`]+`|[\\w$]+)\\s*\\.\\s*)?(`[^`]+`|[\\w$]+)(?:\\s|\\()")
-	renames = regexp.MustCompile(`(?i)\brename\b`)
-	plain   = regexp.MustCompile(`^[\w$]+$`)
-	one     = regexp.MustCompile("^(`[^`]+`|[\\w$]+)$") // name, without a database's
+	created  = regexp.MustCompile("(?is)^create\\s+table\\s+(?:if\\s+not\\s+exists\\s+)?(?:(?:`[^`]+`|[\\w$]+)\\s*\\.\\s*)?(`[^`]+`|[\\w$]+)(?:\\s|\\()")
+	versions = regexp.MustCompile(`(?i)\b(add|with)\s+system\s+versioning\b`)
+	renames  = regexp.MustCompile(`(?i)\brename\b`)
+	plain    = regexp.MustCompile(`^[\w$]+$`)
+	one      = regexp.MustCompile("^(`[^`]+`|[\\w$]+)$") // name, without a database's
 )
 
 // alters tells whether a statement may have changed the table's definition. A
@@ -67,6 +68,9 @@ func (a *assembler) alter(statement string) error {
 	clear(a.tables)
 	g.tx.Altered = shown(statement)
 	a.altered = alteration{gtid: g.tx.GTID, statement: g.tx.Altered}
+	if g.tx.GTID.sequential() && versions.MatchString(statement) && !a.passes() {
+		return a.unreadable("%v", versioned(a.decoder.table.Database, a.decoder.table.Name))
+	}
 	if a.redefine == nil {
 		return nil
 	}

@@ -425,3 +425,47 @@ func testSwapped(r *rig) {
 		}
 	}
 }
+
+// TestAlteredUnlogged: the table is changed with sql_log_bin=0 while a relay
+// follows. A log that names the columns is followed; one that does not stops the
+// relay, whose message gets it on, and a table that was only closed does not.
+// Without Stream.verify "té3" comes as "pö3".
+func TestAlteredUnlogged(t *testing.T) { onEach(t, testAlteredUnlogged) }
+
+func testAlteredUnlogged(t *testing.T, f flavor) {
+	dsn := f.private(t)
+	for _, metadata := range []string{"FULL", map[string]string{"mysql": "MINIMAL", "mariadb": "NO_LOG"}[f.name]} {
+		t.Run(metadata, func(t *testing.T) {
+			r := newRigOn(t, dsn, changing)
+			r.exec("SET GLOBAL binlog_row_metadata = " + metadata)
+			conn := r.conn() // with the setting that it began with
+			server := r.open()
+			stream := r.follow(server)
+			read := func(n int) {
+				t.Helper()
+				if e := r.events(stream, 1)[0]; e.AggregateID+" "+e.Topic+" "+string(e.Payload) != a(n).want {
+					t.Errorf("got %+v, want %s", e, a(n).want)
+				}
+			}
+			r.on(conn, a(1).sql)
+			read(1)
+			r.on(conn, "FLUSH TABLES")
+			r.on(conn, a(2).sql)
+			read(2)
+			r.on(conn, "SET SESSION sql_log_bin = 0")
+			r.on(conn, swap)
+			r.on(conn, "SET SESSION sql_log_bin = 1")
+			r.on(conn, a(3).sql)
+			if metadata == "FULL" {
+				read(3)
+				return
+			}
+			err := failure(r, stream)
+			wantError(t, err, binlog.ErrChanged, "it was changed with sql_log_bin=0")
+			_, rest, _ := strings.Cut(err.Error(), "--from-gtid '")
+			set, _, _ := strings.Cut(rest, "'")
+			stream = r.followFrom(server, parse(r, set))
+			read(3)
+		})
+	}
+}

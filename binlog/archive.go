@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,6 +25,9 @@ import (
 type Archive struct {
 	Set         *GTIDSet  // all transactions in the files
 	First, Last time.Time // commit times of the first and the last; zero: none
+	// Ended tells whether the last file ends as its server ends one. Else the
+	// server was writing it, or was killed, or what came behind is cut off.
+	Ended bool
 
 	cfg     ArchiveConfig
 	files   []archiveFile
@@ -41,9 +47,10 @@ type ArchiveConfig struct {
 }
 
 type archiveFile struct {
-	path     string
-	previous *GTIDSet // what was committed before it
-	end      int64    // offset behind its last whole transaction
+	logHead
+	path string
+	info fs.FileInfo
+	end  int64 // offset behind its last whole transaction
 }
 
 // OpenArchive reads the files once, without their rows, and sees to it that
@@ -61,12 +68,12 @@ func OpenArchive(ctx context.Context, cfg ArchiveConfig) (*Archive, error) {
 		if err != nil {
 			return nil, err
 		}
-		previous, err := r.head()
+		head, err := r.head()
 		r.close()
 		if err != nil {
 			return nil, err
 		}
-		a.files = append(a.files, archiveFile{path: path, previous: previous})
+		a.files = append(a.files, archiveFile{logHead: head, path: path, info: r.info})
 	}
 	if err := a.ordered(); err != nil {
 		return nil, err
@@ -96,13 +103,17 @@ func (a *Archive) survey(ctx context.Context) error {
 	p := a.play()
 	defer p.Close()
 	p.assembler.pass = func(*group) bool { return true }
+	p.assembler.way = "leave this file out: replay those before it and those behind it each on their own"
 	seen := a.files[0].previous.Clone()
 	p.turned = func(i int) error {
-		if unknown := seen.Minus(a.files[i].previous); !unknown.IsEmpty() {
+		if unknown := a.Set.Minus(a.files[i].previous); !unknown.IsEmpty() {
 			return fmt.Errorf("%w: %s was not written behind %s: it does not know %d transactions before it: %s; give files of one server, each once, in their order; those of several servers each on their own",
 				ErrFiles, a.files[i].path, a.files[i-1].path, unknown.Count(), unknown)
 		}
 		if missing := a.files[i].previous.Minus(seen); !missing.IsEmpty() {
+			if rest := a.files[i].reached.minus(p.assembler.reached); len(rest) > 0 { // the numbers of all servers in one
+				missing = &GTIDSet{set: missing.set, domains: rest}
+			}
 			return fmt.Errorf("%w: between %s and %s %d transactions are missing: %s; give the files that have them as well, beginning with %s, or replay those before the gap and those behind it each on their own",
 				ErrFiles, a.files[i-1].path, a.files[i].path, missing.Count(), missing, cmp.Or(p.following, "the one behind "+a.files[i-1].path))
 		}
@@ -111,6 +122,7 @@ func (a *Archive) survey(ctx context.Context) error {
 	for {
 		tx, err := p.next(ctx)
 		if err == io.EOF {
+			a.Ended = p.ended
 			return nil
 		}
 		if err != nil {
@@ -120,8 +132,8 @@ func (a *Archive) survey(ctx context.Context) error {
 		if seen.Has(gtid) {
 			return fmt.Errorf("%w: %s has transaction %s, which came before; give each file once, and files of one server only", ErrFiles, p.path(), gtid)
 		}
-		seen.Add(gtid)
-		a.Set.Add(gtid)
+		seen.reach(gtid)
+		a.Set.include(gtid)
 		if tx.Altered != "" {
 			a.changes = append(a.changes, alteration{gtid: tx.GTID, statement: tx.Altered})
 		}
@@ -134,7 +146,9 @@ func (a *Archive) survey(ctx context.Context) error {
 
 // play is a Playback of everything.
 func (a *Archive) play() *Playback {
-	return &Playback{archive: a, assembler: newAssembler(&schema.Table{Database: a.cfg.Database, Name: a.cfg.Table})}
+	p := &Playback{archive: a, assembler: newAssembler(&schema.Table{Database: a.cfg.Database, Name: a.cfg.Table})}
+	p.assembler.reached = maps.Clone(a.files[0].reached)
+	return p
 }
 
 // Play begins to read those of the archive's transactions that are wanted. An
@@ -142,10 +156,18 @@ func (a *Archive) play() *Playback {
 func (a *Archive) Play(ctx context.Context, wanted func(GTID) bool) *Playback {
 	p := a.play()
 	p.wanted = wanted
-	p.assembler.way = "to replay the others without it: --gtid with their set; if what it lacks stands in an earlier file, give that one as well"
+	p.assembler.way = "if what it lacks stands in an earlier file, give that one as well"
+	p.assembler.textWay = "look for its rows in the table"
 	p.assembler.pass = func(g *group) bool { return g.xa == "" && !wanted(g.tx.GTID) }
 	p.assembler.decoder.options = a.cfg.Options
 	p.assembler.redefine = func() error { return p.define(ctx) }
+	if a.files[0].flavor == MariaDB {
+		p.assembler.decoder.lone = a.cfg.Define == nil
+		p.assembler.decoder.ask = func() (*schema.Table, error) {
+			table, _, err := p.ask(ctx)
+			return table, err
+		}
+	}
 	return p
 }
 
@@ -156,7 +178,9 @@ type Playback struct {
 	archive   *Archive
 	assembler *assembler
 	wanted    func(GTID) bool
-	defined   *schema.Table   // by a server; nil: not asked for yet
+	present   *schema.Table   // as a server has it; nil: not asked yet
+	executed  *GTIDSet        // by that server
+	defined   bool            // it was taken for what the files do not name
 	turned    func(int) error // hears of every file but the first; nil: nobody does
 
 	changed   int        // how many of the archive's changes came
@@ -164,6 +188,7 @@ type Playback struct {
 	reader    *logReader // of it; nil: not yet open
 	begin     int64      // where the last group began in it
 	named     int64      // behind its GTID
+	ended     bool       // the last event was one that ends a file
 	following string     // the file that the server wrote behind the one before
 	failed    error      // of a file, as event returned it
 }
@@ -186,16 +211,41 @@ func (p *Playback) Next(ctx context.Context) (*Tx, error) {
 // rows of which the files do not tell whether they were committed.
 func (p *Playback) Undecided() (list []GTID) {
 	for _, half := range p.assembler.prepared {
-		if len(half.events) > 0 {
-			list = append(list, half.gtid)
+		if len(half.events) == 0 {
+			continue
 		}
+		if half.gtid.IsZero() { // of MariaDB, which moves the position
+			one, err := parseDomains(half.events[0].GTID)
+			if err != nil { // of the text of a GTID it cannot be
+				panic(err)
+			}
+			for domain, r := range one {
+				half.gtid = GTID{Domain: domain, ServerID: r.server, Number: r.last}
+			}
+		}
+		list = append(list, half.gtid)
 	}
 	slices.SortFunc(list, func(x, y GTID) int { return strings.Compare(x.String(), y.String()) })
 	return list
 }
 
-// Mapped tells whether the files so far had any change of the outbox table.
-func (p *Playback) Mapped() bool { return p.assembler.decoder.image != nil }
+// Mapped tells whether the files so far had any change of the outbox table's
+// rows, in the transactions that are wanted.
+func (p *Playback) Mapped() bool { return p.assembler.decoder.mapped }
+
+// Unseen tells whether the files so far had statements of other tables as text,
+// in the transactions that are wanted: what a trigger of theirs wrote into the
+// outbox is not there.
+func (p *Playback) Unseen() bool { return p.assembler.unseen }
+
+// Within is the transaction that was being read when Next returned an error;
+// zero: none.
+func (p *Playback) Within() (gtid GTID) {
+	if g := p.assembler.group; g != nil {
+		gtid = g.tx.GTID
+	}
+	return gtid
+}
 
 // Close closes the file that is open.
 func (p *Playback) Close() {
@@ -221,6 +271,9 @@ func (p *Playback) next(ctx context.Context) (*Tx, error) {
 		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if err != nil && err != p.failed { // it names no file
+		if errors.Is(err, ErrDamaged) {
+			err = fmt.Errorf("%w; copy the file again", err)
+		}
 		err = fmt.Errorf("%s before offset %d: %w", p.path(), p.reader.offset, err)
 	}
 	return tx, err
@@ -251,11 +304,13 @@ func (p *Playback) event(ctx context.Context) (rawEvent, error) {
 		if err != nil {
 			return rawEvent{}, err
 		}
-		switch replication.EventType(raw.bytes[4]) {
-		case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT:
+		typ := replication.EventType(raw.bytes[4])
+		p.ended = typ == replication.ROTATE_EVENT || typ == replication.STOP_EVENT
+		switch typ {
+		case replication.GTID_EVENT, replication.GTID_TAGGED_LOG_EVENT, replication.MARIADB_GTID_EVENT:
 			p.begin, p.named = begin, p.reader.offset
 		case replication.ANONYMOUS_GTID_EVENT:
-			return rawEvent{}, fmt.Errorf("%w: %s has a transaction without GTID at offset %d: gtid_mode was not ON when it was written, and nothing tells which of its events were relayed", ErrFiles, p.path(), begin)
+			return rawEvent{}, fmt.Errorf("%w: %s has a transaction without GTID at offset %d: gtid_mode was not ON when it was written, and nothing tells which of its events were relayed; leave this file out", ErrFiles, p.path(), begin)
 		case replication.ROTATE_EVENT:
 			p.following = rotatesTo(raw.bytes, p.assembler.checksum)
 		}
@@ -285,6 +340,9 @@ func (p *Playback) open() (err error) {
 	if p.reader, err = openLog(f.path); err != nil {
 		return err
 	}
+	if !os.SameFile(p.reader.info, f.info) {
+		return fmt.Errorf("%w: %s was replaced while it was read; type the same again when it stays as it is", ErrFiles, f.path)
+	}
 	p.reader.limit, p.reader.keep = f.end, p.assembler.keep
 	p.assembler.place = Place{File: filepath.Base(f.path), Offset: uint32(len(logMagic))}
 	return nil
@@ -298,7 +356,7 @@ func (p *Playback) turn() error {
 		case r.inUse: // it was being written
 			end, p.assembler.group = p.begin, nil
 		case g.open, end == p.named:
-			return r.damaged(fmt.Errorf("the file ends inside of transaction %s; copy it again", g.tx.GTID))
+			return r.damaged(fmt.Errorf("the file ends inside of transaction %s", g.tx.GTID))
 		}
 	}
 	if f := &p.archive.files[p.at]; f.end == 0 {
@@ -315,14 +373,11 @@ func (p *Playback) turn() error {
 // operator can tell.
 func (p *Playback) define(ctx context.Context) error {
 	a := p.assembler
-	if p.defined != nil {
+	if p.defined {
 		return fmt.Errorf("%w: they do not name the columns of %s, and transaction %s changed it: %s; replay what stands before that and what stands behind it each on their own, with --gtid and --mysql-dsn of a server whose table has the columns of that time",
 			ErrFiles, a.decoder.table, a.altered.gtid, a.altered.statement)
 	}
-	if p.archive.cfg.Define == nil {
-		return fmt.Errorf("%w: they do not name the columns of %s (binlog_row_metadata was not FULL when they were written); give the server whose table has the same columns still: --mysql-dsn", ErrFiles, a.decoder.table)
-	}
-	table, executed, err := p.archive.cfg.Define(ctx)
+	table, executed, err := p.ask(ctx)
 	if err != nil {
 		return err
 	}
@@ -332,7 +387,27 @@ func (p *Playback) define(ctx context.Context) error {
 				ErrFiles, a.decoder.table, a.group.tx.GTID, later.gtid, later.statement)
 		}
 	}
-	p.defined = table
+	p.defined = true
 	a.decoder.use(table)
 	return nil
+}
+
+// ask asks the server for the table's definition, once.
+func (p *Playback) ask(ctx context.Context) (*schema.Table, *GTIDSet, error) {
+	cfg := p.archive.cfg
+	if p.present != nil {
+		return p.present, p.executed, nil
+	}
+	if cfg.Define == nil {
+		return nil, nil, fmt.Errorf("%w: they do not name the columns of %s.%s (binlog_row_metadata was not FULL when they were written); give the server whose table has the same columns still: --mysql-dsn", ErrFiles, cfg.Database, cfg.Table)
+	}
+	table, executed, err := cfg.Define(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if files, there := p.archive.files[0].flavor, executed.Flavor(); there != "" && there != files {
+		return nil, nil, fmt.Errorf("%w: they are of %s, and the server of --mysql-dsn is %s; give the one that wrote them, or a replica of it", ErrFiles, files.Product(), there.Product())
+	}
+	p.present, p.executed = table, executed
+	return table, executed, nil
 }

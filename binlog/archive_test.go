@@ -3,6 +3,7 @@ package binlog_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/schema"
 )
 
 // captured reads a file of testdata/binlog.
@@ -59,7 +61,6 @@ func TestArchiveRefusesFiles(t *testing.T) {
 	encrypted := append([]byte("\xfdbin"), full[4:]...)
 	old := bytes.Clone(full)
 	old[4+19] = 3
-	maria := bytes.Replace(full, []byte("\x04\x009."), []byte("\x04\x009-MariaDB"), 1)
 	anonymous := append(bytes.Clone(full[:4]), slices.Concat(eventsOf(full)[0], eventsOf(full)[2])...)
 	tests := []struct {
 		name    string
@@ -67,15 +68,23 @@ func TestArchiveRefusesFiles(t *testing.T) {
 		want    error
 		text    string
 	}{
-		{"empty", nil, binlog.ErrFiles, "is no MySQL binlog file"},
+		{"empty", nil, binlog.ErrFiles, "is no binlog file of MySQL or MariaDB"},
 		{"foreign", []byte("#!/bin/sh\necho"), binlog.ErrFiles, `begins with "#!/b"`},
 		{"encrypted", encrypted, binlog.ErrFiles, "mysqlbinlog --read-from-remote-server --raw encrypted"},
 		{"magic only", full[:4], binlog.ErrDamaged, "no events"},
 		{"no format description", append(bytes.Clone(full[:4]), eventsOf(full)[1]...), binlog.ErrDamaged, "want a format description"},
 		{"of an old server", old, binlog.ErrFiles, "format 3"},
-		{"of MariaDB", maria, binlog.ErrFiles, "MariaDB"},
 		{"without previous GTIDs", anonymous, binlog.ErrFiles, "gtid_mode=ON"},
-		{"compressed and cut off", gzipped(t, full)[:len(full)/4], binlog.ErrDamaged, "at offset"},
+		{"compressed and cut off", gzipped(t, full)[:len(full)/4], binlog.ErrDamaged, "it ends too early; copy it again"},
+		{"compressed and cut off at once", gzipped(t, full)[:11], binlog.ErrDamaged, "it ends too early; copy it again"},
+		{"compressed by half a head", gzipped(t, full)[:4], binlog.ErrDamaged, "it ends too early; copy it again"},
+		{"two in one", append(bytes.Clone(full), full...), binlog.ErrFiles, "give each as a file of its own"},
+		{"zeros behind", append(inUse(full), make([]byte, 100)...), binlog.ErrDamaged, "an event of 0 bytes; copy it again"},
+		{"index of GTIDs", []byte("\xfe\xfe\x0c\x01\x01"), binlog.ErrFiles, "leave the .idx files out"},
+		{"compressed nothing", gzipped(t, nil), binlog.ErrDamaged, "it ends too early; copy it again"},
+		{"compressed, and more behind", append(gzipped(t, full), make([]byte, 20)...), binlog.ErrDamaged, "cannot be unpacked: gzip: invalid header"},
+		{"compressed by zstd and cut off", []byte("\x28\xb5\x2f\xfd"), binlog.ErrDamaged, "it ends too early; copy it again"},
+		{"compressed by another program", []byte("BZh91AY"), binlog.ErrFiles, "must be unpacked first"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,37 +137,52 @@ func TestArchiveCompressed(t *testing.T) {
 
 // TestArchiveCut: of a file that is cut off anywhere, either all that is handed
 // out is what the whole file gives up to there and the cut is between
-// transactions, or nothing is handed out and the place is named. Of one that
-// the server had not closed it is what was whole. It fails when the half of a
-// transaction at the end goes out.
+// transactions, which is told, or nothing is handed out and the place is named.
+// Of one that the server had not closed it is what was whole. It fails when the
+// half of a transaction at the end goes out.
 func TestArchiveCut(t *testing.T) {
-	named := captured(t, "named.bin")
-	whole, _, err := playBack(t, archived(t, keep(t, "log", named)))
+	for name, step := range map[string]int{"full.bin": 1, "named.bin": 31, "mariadb.bin": 31} {
+		t.Run(name, func(t *testing.T) { cutAnywhere(t, name, step) })
+	}
+}
+
+func cutAnywhere(t *testing.T, name string, step int) {
+	content := captured(t, name)
+	path := keep(t, "log", content)
+	cfg := archived(t, path)
+	if name == "mariadb.bin" { // its columns have no names
+		cfg.Define = func(context.Context) (*schema.Table, *binlog.GTIDSet, error) {
+			none, err := binlog.ParseGTIDSet("")
+			return mariaTable(t), none, err
+		}
+	}
+	whole, _, err := playBack(t, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ends := map[int]bool{} // of groups, and of the head
-	events := eventsOf(named)
-	ends[4+len(events[0])+len(events[1])] = true
+	events := eventsOf(content)
+	head := 4 + len(events[0]) + len(events[1])
+	ends := map[int]bool{head: true}                                       // of groups, and of the head
+	for at, rest := head, events[2:]; rest[0][4] == 161; rest = rest[1:] { // MariaDB's binlog checkpoints
+		at += len(rest[0])
+		ends[at] = true
+	}
 	for _, tx := range whole {
 		ends[int(tx.Place.Offset)] = true
 	}
-	path := keep(t, "log", nil)
-	head := 4 + len(events[0]) + len(events[1])
-	const step = 31
 	for size := 0; size < int(whole[len(whole)-1].Place.Offset); size++ {
 		if size%step != 0 && !ends[size] {
 			continue
 		}
 		for _, open := range []bool{false, true} {
-			content := named[:size]
+			part := content[:size]
 			if open && size > 4+17 {
-				content = inUse(content)
+				part = inUse(part)
 			}
-			if err := os.WriteFile(path, content, 0o600); err != nil {
+			if err := os.WriteFile(path, part, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			got, _, err := playBack(t, archived(t, path))
+			got, _, err := playBack(t, cfg)
 			want := 0
 			for want < len(whole) && int(whole[want].Place.Offset) <= size {
 				want++
@@ -171,10 +195,17 @@ func TestArchiveCut(t *testing.T) {
 				if diff := cmp.Diff(whole[:want], got); diff != "" && want+len(got) > 0 {
 					t.Fatalf("cut at %d: transactions (-want +got):\n%s", size, diff)
 				}
+				if ends[size] {
+					if archive, err := binlog.OpenArchive(t.Context(), cfg); err != nil || archive.Ended {
+						t.Fatalf("cut at %d: it is not told that the file has no end, %v", size, err)
+					}
+				}
 			case err == nil || len(got) > 0 || !strings.Contains(err.Error(), path):
 				t.Fatalf("cut at %d (in use: %t): got %d transactions and error %v, want none and one that names the file", size, open, len(got), err)
 			case size >= head && (!errors.Is(err, binlog.ErrDamaged) || !strings.Contains(err.Error(), "copy it again")):
 				t.Fatalf("cut at %d: got error %v, want %v with what to do", size, err, binlog.ErrDamaged)
+			case size >= 4 && !errors.Is(err, binlog.ErrDamaged) && !errors.Is(err, binlog.ErrFiles):
+				t.Fatalf("cut at %d: got error %v, want one that has a code", size, err)
 			}
 		}
 	}

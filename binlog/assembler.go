@@ -6,7 +6,6 @@ import (
 	"io"
 	"maps"
 	"regexp"
-	"time"
 
 	"github.com/go-mysql-org/go-mysql/replication"
 	"github.com/outboxrelay/relay/schema"
@@ -26,7 +25,8 @@ import (
 //     the rows are dropped; if a part with some of them is already out, the
 //     assembler stops with ErrUnreadable;
 //   - XA PREPARE: the rows are held until XA COMMIT or XA ROLLBACK decides, in
-//     a bounded amount of memory, beyond which it stops with ErrUnreadable;
+//     a bounded amount of memory. What is beyond that, or cannot be read, stops
+//     it with ErrUnreadable or ErrChanged at XA COMMIT;
 //   - a group that breaks off: ErrTorn, and the stream is read again.
 type assembler struct {
 	decoder  decoder
@@ -34,6 +34,10 @@ type assembler struct {
 	// redefine sees to it that the decoder has the table's definition where the
 	// log does not name the columns and none is known. nil: one holds for all.
 	redefine func() error
+	// verify looks whether the table still is what it is taken for, where rows
+	// without names come under another table number: a server gives a new one
+	// with every definition, and now and then. nil: nobody does.
+	verify func() error
 	// moved hears of statements that may have renamed the table away.
 	moved func(gtid GTID, statement string) error
 	// recall finds the XA transactions that were prepared before the stream
@@ -48,13 +52,14 @@ type assembler struct {
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
-	way  string // how to go on without a transaction that cannot be relayed
+	way  string // how to go on without a transaction that cannot be relayed; empty: the caller tells
 
 	place    Place
 	checksum bool
 	payload  *payload // the compressed transaction under way
 	group    *group   // nil between groups
 	tables   map[uint64]*image
+	number   uint64              // of the table in the last map of it without names
 	altered  alteration          // the last that was met; zero: none
 	told     *Definition         // of which no Tx has told yet; nil: none
 	prepared map[string]prepared // by XA id
@@ -63,6 +68,8 @@ type assembler struct {
 	reached  domains             // of MariaDB: the transactions before this place
 	insertID uint64              // of the statement that comes next; 0: not told
 	reach    reach               // nil: to be read
+	textWay  string              // way, of a transaction that stands in the log as text. Defaults to way.
+	unseen   bool                // a statement as text came of which no domain told what it does
 }
 
 // group is a transaction under way.
@@ -73,6 +80,7 @@ type group struct {
 	events int            // seen in the whole group
 	size   int            // bytes of the events in tx
 	marks  map[string]int // events seen at each savepoint
+	fault  error          // why an XA transaction's first half cannot be relayed; nil: it can
 }
 
 // prepared is an XA transaction between its two halves.
@@ -80,6 +88,7 @@ type prepared struct {
 	gtid   GTID
 	events []schema.Event
 	size   int
+	fault  error // why it cannot be relayed; nil: it can
 }
 
 const (
@@ -94,7 +103,6 @@ func memory(e *schema.Event) int { return len(e.Payload) + eventBytes }
 
 func newAssembler(table *schema.Table) *assembler {
 	return &assembler{
-		way:      "to go on behind it, once its outbox rows are dealt with: relay resume --from-gtid with that GTID added to the checkpoint's set (relay status prints it)",
 		decoder:  decoder{table: table},
 		mentions: mentions(table.Name),
 		tables:   map[uint64]*image{},
@@ -117,7 +125,7 @@ func (a *assembler) next(read func() (rawEvent, error)) (*Tx, error) {
 			return nil, err
 		}
 		tx, err := a.feed(h, raw, body)
-		if tx != nil || err != nil {
+		if err = a.postpone(err); tx != nil || err != nil {
 			return tx, err
 		}
 	}
@@ -318,55 +326,34 @@ func newGroup(h header, body []byte) (*group, error) {
 	return &group{tx: Tx{GTID: gtid, CommittedAt: committed}}, nil
 }
 
-// parseGTID reads both kinds of GTID event. The library's decoders trust the
-// lengths that they read, so that damage makes them panic.
-func parseGTID(h header, body []byte) (gtid GTID, committed time.Time, err error) {
-	defer func() {
-		if e := recover(); e != nil {
-			err = fmt.Errorf("%w: GTID: %v", ErrDamaged, e)
-		}
-	}()
-	var event replication.GTIDEvent
-	if h.typ == replication.GTID_TAGGED_LOG_EVENT {
-		var tagged replication.GtidTaggedLogEvent
-		err = tagged.Decode(body)
-		event = tagged.GTIDEvent
-	} else {
-		err = event.Decode(body)
-	}
-	if err != nil {
-		return GTID{}, time.Time{}, fmt.Errorf("%w: GTID: %w", ErrDamaged, err)
-	}
-	if gtid, err = gtidOf(event.SID, event.Tag.String(), event.GNO); err != nil {
-		return GTID{}, time.Time{}, err
-	}
-	if committed = event.OriginalCommitTime(); committed.IsZero() {
-		committed = time.Unix(int64(h.timestamp), 0)
-	}
-	return gtid, committed.UTC(), nil
-}
-
 func (a *assembler) tableMap(body []byte) error {
 	id, database, table, err := peekTableMap(body)
 	if err != nil {
 		return err
 	}
 	t := a.decoder.table
-	if string(table) != t.Name || string(database) != t.Database || a.passes() {
+	if string(table) != t.Name || string(database) != t.Database || a.passes() || a.group != nil && a.group.fault != nil {
 		delete(a.tables, id)
 		return nil
 	}
 	if a.group == nil {
 		return fmt.Errorf("%w: a table map outside of a transaction", ErrDamaged)
 	}
+	a.decoder.mariadb = a.group.tx.GTID.sequential()
 	img, err := a.decoder.mapTable(body)
 	if err == errUndefined {
 		if err = a.define(); err == nil {
 			img, err = a.decoder.mapTable(body)
 		}
 	}
+	if errors.Is(err, errVersioned) {
+		return a.unreadable("%v", err)
+	}
 	if errors.Is(err, schema.ErrTable) || errors.Is(err, errUnlike) {
 		err = a.changed(err)
+	}
+	if err == nil && !img.named && id != a.number && a.verify != nil {
+		a.number, err = id, a.verify()
 	}
 	if err != nil {
 		return err
@@ -387,7 +374,7 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 	if s.bad || a.group == nil {
 		return nil, fmt.Errorf("%w: rows outside of a transaction", ErrDamaged)
 	}
-	if !ours {
+	if !ours || a.group.fault != nil {
 		return nil, nil
 	}
 	g, version := a.group, 1
@@ -452,6 +439,12 @@ func (a *assembler) commit() (*Tx, error) {
 	if g == nil {
 		return nil, fmt.Errorf("%w: the end of a transaction without its beginning", ErrDamaged)
 	}
+	if g.fault != nil { // an XA transaction of one phase
+		g.xa = "" // and not a first half, whose fault can wait
+		if !a.passes() {
+			return nil, g.fault
+		}
+	}
 	a.group = nil
 	return a.end(&g.tx), nil
 }
@@ -466,6 +459,9 @@ func (a *assembler) end(tx *Tx) *Tx {
 // undo drops the group's events behind the first keep of them.
 func (a *assembler) undo(keep int) error {
 	g := a.group
+	if g.fault != nil {
+		return nil
+	}
 	out := g.events - len(g.tx.Events) // already handed out
 	if keep < out {
 		return a.unreadable("it was rolled back after %d of its events had been sent as parts of a large transaction; their consumers must be told", out-keep)
@@ -485,6 +481,9 @@ func (a *assembler) unreadable(format string, args ...any) error {
 	if a.group != nil {
 		gtid = a.group.tx.GTID.String()
 	}
-	return fmt.Errorf("%w: transaction %s in %s before %d: %s; %s",
-		ErrUnreadable, gtid, a.place.File, a.place.Offset, fmt.Sprintf(format, args...), a.way)
+	err := fmt.Errorf("%w: transaction %s in %s before %d: %s", ErrUnreadable, gtid, a.place.File, a.place.Offset, fmt.Sprintf(format, args...))
+	if a.way != "" {
+		err = fmt.Errorf("%w; %s", err, a.way)
+	}
+	return err
 }

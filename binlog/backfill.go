@@ -95,6 +95,10 @@ func (b *Backfill) open(ctx context.Context, position *GTIDSet, after, until str
 	if err := b.ordered(ctx); err != nil {
 		return err
 	}
+	// That query has locked the table's definition until the snapshot ends.
+	if err := b.server.Unaltered(ctx, b.table); err != nil {
+		return err
+	}
 	if b.Until = until; until == "" {
 		var err error
 		if b.Until, err = b.last(ctx); err != nil || b.Until == "" {
@@ -117,9 +121,24 @@ func (b *Backfill) ordered(ctx context.Context) error {
 		return b.server.explain(err)
 	}
 	if n > 0 {
-		return &schema.BadEventError{Reason: fmt.Sprintf("%d rows of %s have NULL in %s, by which a backfill orders them: UPDATE them, or begin with --start latest", n, b.table, name)}
+		return &schema.BadEventError{Reason: fmt.Sprintf("%d rows of %s have NULL in %s, by which a backfill orders them; type: %s", n, b.table, name, b.placing())}
 	}
 	return nil
+}
+
+// placing is the statement that gives rows without a place in the order one.
+func (b *Backfill) placing() string {
+	column, _ := b.table.Column(b.keys[0])
+	value := "UTC_TIMESTAMP(6)"
+	switch {
+	case b.keys[0] == schema.RoleID: // no event can be without one
+		return "DELETE FROM " + b.from() + " WHERE " + quote(column.Name) + " IS NULL"
+	case column.Kind == schema.Integer:
+		value = "UNIX_TIMESTAMP() * 1000"
+	case column.Zoned:
+		value = "NOW(6)"
+	}
+	return "UPDATE " + b.from() + " SET " + quote(column.Name) + " = " + value + " WHERE " + quote(column.Name) + " IS NULL"
 }
 
 // last finds the cursor of the last row.

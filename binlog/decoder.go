@@ -17,13 +17,21 @@ type decoder struct {
 	table   *schema.Table  // in force where the log does not name the columns; without columns: not known
 	options schema.Options // by which the log's own definitions are taken
 	present *schema.Table  // what the server says of the table now; nil: it is not asked
+	mariadb bool           // the log is MariaDB's
 	image   *image
+	mapped  bool // there was an image
 	cells   []cell
+
+	// Of log files of MariaDB. ask gets present when it is first needed; nil:
+	// there is none to get. lone: no server says what the log does not.
+	ask  func() (*schema.Table, error)
+	lone bool
 }
 
 // image is how the table's columns stand in row events after one table map.
 type image struct {
 	table   *schema.Table
+	named   bool   // the log names the columns
 	body    []byte // of the table map
 	columns []column
 	roles   [schema.Roles]int           // index into columns; -1: none
@@ -45,14 +53,14 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	if d.image != nil && bytes.Equal(d.image.body, body) {
 		return d.image, nil
 	}
-	tm, err := parseTableMap(body)
+	tm, err := parseTableMap(body, d.mariadb)
 	if err != nil {
 		return nil, err
 	}
 	table := d.table
 	switch {
 	case tm.names != nil:
-		table, err = tm.define(d.options, d.present)
+		table, err = d.define(tm)
 	case len(table.Columns) == 0:
 		err = errUndefined
 	default:
@@ -61,7 +69,7 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	img := &image{table: table, body: bytes.Clone(body), columns: tm.columns}
+	img := &image{table: table, named: tm.names != nil, body: bytes.Clone(body), columns: tm.columns}
 	for r := range img.roles {
 		img.roles[r] = -1
 		defined, ok := table.Column(schema.Role(r))
@@ -74,8 +82,21 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 			return nil, fmt.Errorf("%w: %w", errUnlike, err)
 		}
 	}
-	d.image = img
+	d.image, d.mapped = img, true
 	return img, nil
+}
+
+// define makes the table's definition of a table map with names.
+func (d *decoder) define(tm *tableMap) (table *schema.Table, err error) {
+	if d.ask != nil && !d.lone && d.present == nil {
+		if d.present, err = d.ask(); err != nil {
+			return nil, err
+		}
+	}
+	if table, err = tm.define(d.options, d.present); err == nil && d.lone {
+		tm.supposeJSON(table)
+	}
+	return table, err
 }
 
 // fits tells whether rows are stored as a definition says. It is a net below
@@ -106,7 +127,7 @@ func stores(defined schema.Column, c column) bool {
 		case typeString:
 			u := unpack(c) // a BINARY is padded to its length
 			return defined.Length > 0 && u.typ == typeString && (defined.Kind == schema.Text || int(u.meta) == defined.Length)
-		case typeVarchar, typeVarString, typeBlob:
+		case typeVarchar, typeVarString, typeBlob, typeVarComp, typeBlobComp:
 			return defined.Length == 0
 		}
 		return false
@@ -155,6 +176,11 @@ func (d *decoder) rows(img *image, version int, body []byte, from schema.Origin,
 			return fmt.Errorf("%w: rows without a column", ErrDamaged)
 		}
 		rest = behind
+		if d.lone {
+			if err := d.certain(img, from); err != nil {
+				return err
+			}
+		}
 		yield(d.event(img, from))
 	}
 	return nil
@@ -191,6 +217,11 @@ func (d *decoder) event(img *image, from schema.Origin) schema.Event {
 // value brings a stored value into the form that SELECT gives it. What it
 // keeps is a copy: the event's buffer is used again.
 func value(v *schema.Value, column schema.Column, c cell, zone *time.Location) (err error) {
+	if c.typ == typeVarComp || c.typ == typeBlobComp {
+		if c.data, err = inflateColumn(c.data); err != nil {
+			return err
+		}
+	}
 	switch column.Kind {
 	case schema.Integer:
 		v.Bytes, err = appendInteger(nil, c, column.Unsigned)

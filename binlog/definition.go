@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -13,6 +14,9 @@ import (
 // information_schema said of the table when the event was written. present is
 // what it says now; nil where no server is asked.
 func (tm *tableMap) define(opts schema.Options, present *schema.Table) (*schema.Table, error) {
+	if tm.versioned() {
+		return nil, versioned(string(tm.database), string(tm.table))
+	}
 	columns := make([]schema.Column, len(tm.columns))
 	for i, c := range tm.columns {
 		m := tm.metadata[i]
@@ -36,6 +40,22 @@ func (tm *tableMap) define(opts schema.Options, present *schema.Table) (*schema.
 	return schema.NewTable(string(tm.database), string(tm.table), columns, opts)
 }
 
+// versioned tells of a MariaDB table that has the columns which WITH SYSTEM
+// VERSIONING gives it.
+func (tm *tableMap) versioned() bool {
+	n := len(tm.names)
+	return n > 1 && tm.names[n-2] == "row_start" && tm.names[n-1] == "row_end" && tm.columns[n-1] == column{typeTimestamp2, 6}
+}
+
+// versioned refuses a table for which an UPDATE is in the log as an UPDATE and
+// an insert of the row as it was.
+func versioned(database, table string) error {
+	return fmt.Errorf("%w: %s.%s is %w; type: ALTER TABLE %s.%s DROP SYSTEM VERSIONING",
+		schema.ErrTable, database, table, errVersioned, quote(database), quote(table))
+}
+
+var errVersioned = errors.New("system-versioned, so that each UPDATE of a row is an insert in the log")
+
 // refine is a column as the log has it, with what only the server tells of one
 // that has the same name now and is stored alike: of MariaDB's, that bytes are a
 // UUID, and that a text is kept valid JSON.
@@ -55,7 +75,7 @@ var integers = map[byte]string{
 // describe is what information_schema says of a column that is stored like
 // this. Types that no part of an event can be read from have no name here.
 func describe(name string, c cell, m metadata) schema.Column {
-	charset := schema.CollationCharset(m.collation)
+	charset := m.charset()
 	binary := charset == "binary"
 	if binary {
 		charset = ""
@@ -76,10 +96,10 @@ func describe(name string, c cell, m metadata) schema.Column {
 	case typeString:
 		typ := pick("char", "binary")
 		return schema.NewColumn(name, typ, fmt.Sprintf("%s(%d bytes)", typ, c.meta), int(c.meta), charset)
-	case typeVarchar, typeVarString:
+	case typeVarchar, typeVarString, typeVarComp:
 		typ := pick("varchar", "varbinary")
 		return schema.NewColumn(name, typ, fmt.Sprintf("%s(%d bytes)", typ, c.meta), int(c.meta), charset)
-	case typeBlob:
+	case typeBlob, typeBlobComp:
 		typ := pick("text", "blob")
 		return schema.NewColumn(name, typ, typ, 0, charset)
 	case typeJSON:

@@ -33,22 +33,31 @@
 // changed the table (alteration.go); and behind such a statement, or where none
 // is known, that of now, if no later one stands in the log up to the moment when
 // it was read (lookahead.go). Any other row stops the stream. Tx.Definition tells
-// what is known behind each transaction, for the caller to keep.
+// what is known behind each transaction, for the caller to keep. Rows of XA
+// transactions that were prepared before the stream began are read by the
+// definition in force at its beginning, if no statement stands between. A change that
+// is in no statement (sql_log_bin=0) is looked for where the server numbers the
+// table anew.
 //
 // An Archive is log files on disk; its Playback feeds the same assembler. Where
-// the log names the table's columns no server is needed.
+// the log names the table's columns no server is needed. MariaDB's names do not
+// tell a UUID from a BINARY(16), nor JSON from text: a value for which that makes
+// a difference is refused where no server tells.
 //
 // The two flavors write nearly the same log. What differs in it is in
 // mariadb_event.go: the group, whose GTID stands for BEGIN, and compression; in
-// mariadb_value.go: UUIDs; and in domains.go: positions. What differs in the
-// words by which a server is asked is a dialect (flavor.go): mysql.go and
-// mariadb.go. A GTIDSet holds either kind of position.
+// mariadb_value.go: UUIDs; in domains.go: positions; and in series.go: sets of
+// single transactions, by which log files go. What differs in the words by which
+// a server is asked is a dialect (flavor.go): mysql.go and mariadb.go. A GTIDSet
+// holds each of them.
 //
 //	purged ⊆ position    MySQL: gtid_purged. MariaDB: where the oldest log file
 //	                     begins, BINLOG_GTID_POS(file, 4)
 //	position ⊆ executed  MySQL: gtid_executed. MariaDB: each domain's transaction
 //	                     is in gtid_binlog_state under its own server's id, or is
 //	                     the one that gtid_slave_pos names
+//	a transaction's      MySQL: in gtid_executed. MariaDB: in a snapshot whose place
+//	rows can be seen     in the log is behind it
 //
 // Failures:
 //

@@ -1,6 +1,9 @@
 package binlog
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The errors by which callers tell what to do. Each is wrapped with what was
 // found and the way out.
@@ -33,3 +36,27 @@ var (
 	// ErrSpool: the directory takes no file for what is too large for memory.
 	ErrSpool = errors.New("binlog: no file can be made")
 )
+
+// TxError is what cannot be relayed of one transaction: a position that has it
+// is behind it.
+type TxError struct {
+	GTID     GTID
+	Prepared GTID // see Tx.Prepared
+	Err      error
+}
+
+func (e *TxError) Error() string { return e.Err.Error() }
+
+func (e *TxError) Unwrap() error { return e.Err }
+
+// Skip is the position with the transaction, and what that names: of an XA
+// transaction both halves.
+func (e *TxError) Skip(position *GTIDSet) (behind *GTIDSet, skipped string) {
+	behind, skipped = position.Clone(), e.GTID.String()
+	behind.Add(e.GTID)
+	if !e.Prepared.IsZero() {
+		behind.Add(e.Prepared)
+		skipped = fmt.Sprintf("%s and its XA PREPARE %s", skipped, e.Prepared)
+	}
+	return behind, skipped
+}

@@ -12,7 +12,8 @@ import (
 const executedLimit = 10
 
 // awaitExecuted waits until the server has executed a transaction: it sends it
-// before its rows can be seen. On MariaDB there is nothing to wait for.
+// before its rows can be seen. MariaDB has nothing to wait with: a snapshot must
+// tell, and what a definition changed is there before it is in the log.
 func (s *Server) awaitExecuted(ctx context.Context, gtid GTID) error {
 	if s.Flavor == MariaDB {
 		return nil
@@ -29,8 +30,8 @@ func (s *Server) awaitExecuted(ctx context.Context, gtid GTID) error {
 
 // fetch reads the rows that a transaction inserted by a statement that is in
 // the log as text, in the order of the ids. generated tells that the id came
-// from AUTO_INCREMENT. They are as they are now. A fault is why they cannot be
-// had.
+// from AUTO_INCREMENT. They are as they are now, in a snapshot that has the
+// transaction. A fault is why they cannot be had.
 func (s *Server) fetch(ctx context.Context, table *schema.Table, gtid GTID, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error) {
 	if err := s.awaitExecuted(ctx, gtid); err != nil {
 		return nil, "", err
@@ -38,7 +39,7 @@ func (s *Server) fetch(ctx context.Context, table *schema.Table, gtid GTID, ids 
 	id, _ := table.Column(schema.RoleID)
 	var triggers, counted int
 	if err := s.db.QueryRowContext(ctx, `SELECT
-		(SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = ? AND event_object_table = ? AND event_manipulation = 'INSERT'),
+		(SELECT COUNT(*) FROM information_schema.triggers WHERE event_object_schema = ? AND event_object_table = ? AND event_manipulation LIKE '%INSERT%'),
 		(SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = ? AND table_name = ? AND column_name = ? AND extra LIKE '%auto_increment%')`,
 		table.Database, table.Name, table.Database, table.Name, id.Name).Scan(&triggers, &counted); err != nil {
 		return nil, "", s.explain(err)
@@ -56,6 +57,12 @@ func (s *Server) fetch(ctx context.Context, table *schema.Table, gtid GTID, ids 
 		return nil, "", err
 	}
 	defer b.Close()
+	if _, err := b.conn.ExecContext(limited, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
+		return nil, "", s.explain(err)
+	}
+	if err := s.dialect.snapshot(limited, b.conn); err != nil {
+		return nil, "", s.explain(err)
+	}
 	selected := b.selection() + " WHERE " + b.name(schema.RoleID) + " = ? LIMIT 2"
 	for _, id := range ids {
 		found, err := b.find(ctx, selected, id, from)

@@ -3,6 +3,8 @@ package binlog
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -43,11 +45,13 @@ func (g GTID) String() string {
 	return g.Server.String() + ":" + g.Tag + ":" + strconv.FormatInt(g.Number, 10)
 }
 
-// GTIDSet is a set of transactions: of MySQL or, as a position, of MariaDB. The
-// other part is empty. It is not safe for concurrent use.
+// GTIDSet is a set of transactions: of MySQL; of MariaDB as a position or, out of
+// log files and of ParseTransactions, as a series. The other parts are empty. It
+// is not safe for concurrent use.
 type GTIDSet struct {
 	set     *mysql.MysqlGTIDSet
 	domains domains
+	series  series
 }
 
 // ParseGTIDSet reads the form that the server prints; the empty text is the
@@ -60,20 +64,20 @@ func ParseGTIDSet(text string) (*GTIDSet, error) {
 			return nil, fmt.Errorf("binlog: %q is not a GTID set such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57 of MySQL or 0-1-57 of MariaDB: %w", text, err)
 		}
 		none := mysql.NewMysqlGTIDSet()
-		return &GTIDSet{&none, d}, nil
+		return &GTIDSet{set: &none, domains: d}, nil
 	}
 	set, err := mysql.ParseMysqlGTIDSet(tight)
 	if err != nil {
 		return nil, fmt.Errorf("binlog: %q is not a GTID set such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57 of MySQL or 0-1-57 of MariaDB: %w", text, err)
 	}
-	return &GTIDSet{set.(*mysql.MysqlGTIDSet), domains{}}, nil
+	return &GTIDSet{set: set.(*mysql.MysqlGTIDSet), domains: domains{}}, nil
 }
 
 // Flavor is that of the servers whose transactions the set holds; empty for the
 // empty set.
 func (s *GTIDSet) Flavor() Flavor {
 	switch {
-	case len(s.domains) > 0:
+	case len(s.domains) > 0, len(s.series) > 0:
 		return MariaDB
 	case !s.set.IsEmpty():
 		return MySQL
@@ -83,7 +87,7 @@ func (s *GTIDSet) Flavor() Flavor {
 
 func emptySet() *GTIDSet {
 	set := mysql.NewMysqlGTIDSet()
-	return &GTIDSet{&set, domains{}}
+	return &GTIDSet{set: &set, domains: domains{}}
 }
 
 // Add puts one transaction into the set; of MariaDB also those before it.
@@ -92,39 +96,108 @@ func (s *GTIDSet) Add(g GTID) {
 		s.domains.add(g)
 		return
 	}
-	s.set.AddGTIDWithTag(g.Server, mysql.NewTag(g.Tag), g.Number)
+	tags := (*s.set)[g.Server]
+	if tags == nil {
+		tags = map[mysql.Tag]mysql.IntervalSlice{}
+		(*s.set)[g.Server] = tags
+	}
+	tag := mysql.NewTag(g.Tag)
+	tags[tag] = addNumber(tags[tag], g.Number)
+}
+
+// find is the index of the first interval that ends behind n. Sets of servers
+// that were merged have thousands of intervals.
+func find(intervals mysql.IntervalSlice, n int64) int {
+	return sort.Search(len(intervals), func(i int) bool { return intervals[i].Stop > n })
+}
+
+// addNumber puts n into intervals, which are in order and apart.
+func addNumber(intervals mysql.IntervalSlice, n int64) mysql.IntervalSlice {
+	i := find(intervals, n)
+	if i < len(intervals) && intervals[i].Start <= n {
+		return intervals
+	}
+	before, behind := i > 0 && intervals[i-1].Stop == n, i < len(intervals) && intervals[i].Start == n+1
+	switch {
+	case before && behind:
+		intervals[i-1].Stop = intervals[i].Stop
+		return slices.Delete(intervals, i, i+1)
+	case before:
+		intervals[i-1].Stop++
+	case behind:
+		intervals[i].Start--
+	default:
+		return slices.Insert(intervals, i, mysql.Interval{Start: n, Stop: n + 1})
+	}
+	return intervals
+}
+
+// include puts one transaction, and no other, into a set of them.
+func (s *GTIDSet) include(g GTID) {
+	if !g.sequential() {
+		s.Add(g)
+		return
+	}
+	if s.series == nil {
+		s.series = series{}
+	}
+	s.series.add(originOf(g), g.Number, g.Number)
+}
+
+// reach puts a transaction into a set of what came before a place in the log; of
+// MariaDB with those before it of its server, which such a set does not name.
+func (s *GTIDSet) reach(g GTID) {
+	if !g.sequential() {
+		s.Add(g)
+		return
+	}
+	if s.series == nil {
+		s.series = series{}
+	}
+	s.series.reach(g)
 }
 
 // cover puts a transaction that was read to its end into the set, an XA
 // transaction's first half as well.
 func (s *GTIDSet) cover(tx *Tx) {
-	for _, gtid := range []GTID{tx.GTID, tx.Prepared} {
-		if tx.Last && !gtid.IsZero() {
-			s.Add(gtid)
-		}
+	for _, gtid := range tx.covers() {
+		s.Add(gtid)
 	}
 }
 
-// Union is the set of all transactions of both.
+// covers are the GTIDs that a transaction which was read to its end has, with
+// that of an XA transaction's first half.
+func (tx *Tx) covers() (list []GTID) {
+	for _, gtid := range []GTID{tx.GTID, tx.Prepared} {
+		if tx.Last && !gtid.IsZero() {
+			list = append(list, gtid)
+		}
+	}
+	return list
+}
+
+// Union is the set of all transactions of both, of which none is a series.
 func (s *GTIDSet) Union(other *GTIDSet) *GTIDSet {
 	both, err := mysql.ParseMysqlGTIDSet(strings.Trim(s.set.String()+","+other.set.String(), ","))
 	if err != nil { // of the text of two sets it cannot be
 		panic(err)
 	}
-	return &GTIDSet{both.(*mysql.MysqlGTIDSet), s.domains.union(other.domains)}
+	return &GTIDSet{set: both.(*mysql.MysqlGTIDSet), domains: s.domains.union(other.domains)}
 }
 
 // Contains tells whether every transaction of other is in s.
 func (s *GTIDSet) Contains(other *GTIDSet) bool {
-	return s.set.Contain(other.set) && s.domains.contains(other.domains)
+	return s.set.Contain(other.set) && s.domains.contains(other.domains) && s.series.contains(other.series)
 }
 
 // Has tells whether g is in s.
 func (s *GTIDSet) Has(g GTID) bool {
 	if g.sequential() {
-		return g.Number <= s.domains[g.Domain].last && g.Number > s.domains[g.Domain].after
+		return s.series.has(g) || g.Number <= s.domains[g.Domain].last && g.Number > s.domains[g.Domain].after
 	}
-	return (*s.set)[g.Server][mysql.NewTag(g.Tag)].Contain(mysql.IntervalSlice{{Start: g.Number, Stop: g.Number + 1}})
+	intervals := (*s.set)[g.Server][mysql.NewTag(g.Tag)]
+	i := find(intervals, g.Number)
+	return i < len(intervals) && intervals[i].Start <= g.Number
 }
 
 // Minus is the set of the transactions of s that are not in other.
@@ -142,7 +215,7 @@ func (s *GTIDSet) Minus(other *GTIDSet) *GTIDSet {
 			left[server][tag] = rest
 		}
 	}
-	return &GTIDSet{&left, s.domains.minus(other.domains)}
+	return &GTIDSet{set: &left, domains: s.domains.minus(other.domains), series: s.series.minus(other.series, other.domains)}
 }
 
 // Common is the set of the transactions that are in both, which are positions.
@@ -155,10 +228,8 @@ func (s *GTIDSet) Common(other *GTIDSet) *GTIDSet {
 // cutIntervals are from without away; both are in order and disjoint.
 func cutIntervals(from, away mysql.IntervalSlice) (rest mysql.IntervalSlice) {
 	for _, i := range from {
-		for _, a := range away {
-			if a.Stop <= i.Start || a.Start >= i.Stop {
-				continue
-			}
+		for k := find(away, i.Start); k < len(away) && away[k].Start < i.Stop; k++ {
+			a := away[k]
 			if a.Start > i.Start {
 				rest = append(rest, mysql.Interval{Start: i.Start, Stop: a.Start})
 			}
@@ -173,23 +244,30 @@ func cutIntervals(from, away mysql.IntervalSlice) (rest mysql.IntervalSlice) {
 
 // Clone is a copy that shares nothing with s.
 func (s *GTIDSet) Clone() *GTIDSet {
-	return &GTIDSet{s.set.Clone().(*mysql.MysqlGTIDSet), maps.Clone(s.domains)}
+	return &GTIDSet{s.set.Clone().(*mysql.MysqlGTIDSet), maps.Clone(s.domains), s.series.clone()}
 }
 
 // IsEmpty tells whether the set holds no transaction.
-func (s *GTIDSet) IsEmpty() bool { return s.set.IsEmpty() && len(s.domains) == 0 }
+func (s *GTIDSet) IsEmpty() bool {
+	return s.set.IsEmpty() && len(s.domains) == 0 && len(s.series) == 0
+}
 
 // String is the form that the server prints and that ParseGTIDSet reads; of
-// MariaDB, for a position.
+// MariaDB, for a position. A series has that of ParseTransactions.
 func (s *GTIDSet) String() string {
-	if len(s.domains) > 0 {
+	switch {
+	case len(s.domains) > 0:
 		return s.domains.String()
+	case len(s.series) > 0:
+		return s.series.String()
 	}
 	return s.set.String()
 }
 
 // Count is the number of transactions in the set.
-func (s *GTIDSet) Count() int64 { return countGTIDs(s.set.String()) + s.domains.count() }
+func (s *GTIDSet) Count() int64 {
+	return countGTIDs(s.set.String()) + s.domains.count() + s.series.count()
+}
 
 // countGTIDs counts the transactions in a set's text. Its parts are a
 // server's UUID, tags and intervals: uuid:1-5:7:tag:1-2.

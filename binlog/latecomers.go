@@ -29,12 +29,13 @@ func (b *Backfill) latecomers(ctx context.Context, position *GTIDSet) (map[strin
 		if err != nil {
 			return nil, err
 		}
-		if stream == nil && !seen.Contains(executed) {
+		rest := newUnseen(seen, executed)
+		if stream == nil && rest.any() {
 			if stream, err = b.server.glance(ctx, position, b.table, b.behind); err != nil {
 				return nil, err
 			}
 		}
-		for !seen.Contains(executed) {
+		for rest.any() {
 			tx, err := stream.Next(ctx)
 			if err != nil {
 				return nil, err
@@ -44,7 +45,7 @@ func (b *Backfill) latecomers(ctx context.Context, position *GTIDSet) (map[strin
 					late[tx.Events[i].ID] = true
 				}
 			}
-			seen.cover(tx)
+			rest.cover(tx)
 		}
 	}
 	return late, nil

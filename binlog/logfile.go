@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/go-mysql-org/go-mysql/replication"
 	"github.com/klauspost/compress/zstd"
@@ -28,6 +30,7 @@ type logReader struct {
 	keep func(head []byte) keep
 
 	file    *os.File
+	info    fs.FileInfo
 	content io.Reader
 	release func()
 	buffer  bytes.Buffer
@@ -36,6 +39,7 @@ type logReader struct {
 const (
 	logMagic       = "\xfebin"
 	encryptedMagic = "\xfdbin"
+	indexMagic     = "\xfe\xfe\x0c\x01"
 	gzipMagic      = "\x1f\x8b"
 	zstdMagic      = "\x28\xb5\x2f\xfd"
 )
@@ -48,6 +52,9 @@ func openLog(path string) (*logReader, error) {
 	}
 	if err == nil {
 		r.file, err = os.Open(path)
+	}
+	if err == nil {
+		r.info, err = r.file.Stat()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w; give the path of a file that mysqlbinlog --raw wrote, or of a copy of the server's", ErrFiles, path, err)
@@ -68,13 +75,13 @@ func (r *logReader) open() error {
 	case bytes.HasPrefix(head, []byte(gzipMagic)):
 		unpacked, err := gzip.NewReader(buffered)
 		if err != nil {
-			return r.damaged(err)
+			return r.unpackable(err)
 		}
 		r.content, r.packed = unpacked, true
 	case bytes.HasPrefix(head, []byte(zstdMagic)):
 		unpacked, err := zstd.NewReader(buffered, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
 		if err != nil {
-			return r.damaged(err)
+			return r.unpackable(err)
 		}
 		r.content, r.packed, r.release = unpacked, true, unpacked.Close
 	}
@@ -82,9 +89,13 @@ func (r *logReader) open() error {
 	n, err := io.ReadFull(r.content, magic)
 	switch {
 	case string(magic[:n]) == encryptedMagic:
-		return fmt.Errorf("%w: %s is encrypted (binlog_encryption=ON), and only its server can read it; fetch a plain copy with: mysqlbinlog --read-from-remote-server --raw %s", ErrFiles, r.path, filepath.Base(r.path))
+		return r.encrypted("binlog_encryption", "mysqlbinlog")
+	case err != nil && r.packed:
+		return r.unpackable(err)
+	case string(magic) == indexMagic:
+		return fmt.Errorf("%w: %s is MariaDB's index of GTIDs in a binlog file; leave the .idx files out: --from-binlog %s", ErrFiles, r.path, strings.TrimRight(strings.TrimSuffix(r.path, ".idx"), "0123456789")+"*[0-9]")
 	case err != nil || string(magic) != logMagic:
-		return fmt.Errorf("%w: %s is no MySQL binlog file: it begins with %q; such a file begins with %q", ErrFiles, r.path, magic[:n], logMagic)
+		return fmt.Errorf("%w: %s is no binlog file of MySQL or MariaDB: it begins with %q; such a file begins with %q, and one that another program than gzip or zstd has packed must be unpacked first", ErrFiles, r.path, magic[:n], logMagic)
 	}
 	return nil
 }
@@ -98,7 +109,7 @@ func (r *logReader) event() (raw rawEvent, err error) {
 		r.buffer = bytes.Buffer{}
 	}
 	if err := r.fill(headerSize); err != nil {
-		if err == io.EOF && r.buffer.Len() == 0 {
+		if err == io.EOF && r.buffer.Len() == 0 && r.limit == 0 {
 			return rawEvent{}, io.EOF
 		}
 		return rawEvent{}, r.cut(headerSize, err)
@@ -106,6 +117,9 @@ func (r *logReader) event() (raw rawEvent, err error) {
 	head := r.buffer.Bytes()
 	size := int64(le.Uint32(head[9:]))
 	if size < headerSize || size > maxEvent {
+		if bytes.HasPrefix(head, []byte(logMagic)) && replication.EventType(head[len(logMagic)+4]) == replication.FORMAT_DESCRIPTION_EVENT {
+			return rawEvent{}, fmt.Errorf("%w: %s holds another one, which begins at offset %d; give each as a file of its own", ErrFiles, r.path, r.offset)
+		}
 		return rawEvent{}, r.damaged(fmt.Errorf("an event of %d bytes", size))
 	}
 	if replication.EventType(head[4]) == replication.FORMAT_DESCRIPTION_EVENT {
@@ -156,17 +170,31 @@ func (r *logReader) fill(size int64) error {
 
 // cut is the end inside of an event.
 func (r *logReader) cut(size int64, err error) error {
-	if err != io.EOF { // of what unpacks it, too
+	switch {
+	case err != io.EOF && r.packed:
+		return r.unpackable(err)
+	case err != io.EOF:
 		return r.damaged(err)
 	}
-	if r.inUse {
+	switch {
+	case r.limit > 0:
+		return r.damaged(fmt.Errorf("it was longer a moment ago, with whole transactions up to %d", r.limit))
+	case r.inUse:
 		return io.EOF
 	}
-	return r.damaged(fmt.Errorf("the file ends inside of an event of %d bytes; copy it again", size))
+	return r.damaged(fmt.Errorf("the file ends inside of an event of %d bytes", size))
+}
+
+// unpackable is the end inside of a packed file.
+func (r *logReader) unpackable(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = errors.New("it ends too early")
+	}
+	return r.damaged(fmt.Errorf("the packed file cannot be unpacked: %w", err))
 }
 
 func (r *logReader) damaged(err error) error {
-	return fmt.Errorf("%w: %s at offset %d: %w", ErrDamaged, r.path, r.offset, err)
+	return fmt.Errorf("%w: %s at offset %d: %w; copy it again", ErrDamaged, r.path, r.offset, err)
 }
 
 func (r *logReader) close() {
@@ -176,50 +204,104 @@ func (r *logReader) close() {
 	}
 }
 
-// head reads the two events with which every file begins, and returns
-// the set of what was committed before it.
-func (r *logReader) head() (previous *GTIDSet, err error) {
+// logHead is what a log file's first events tell.
+type logHead struct {
+	flavor   Flavor
+	previous *GTIDSet // what was committed before it
+	reached  domains  // of MariaDB: the position that this is
+}
+
+// head reads the events with which every file begins.
+func (r *logReader) head() (logHead, error) {
 	first, err := r.event()
 	if err == io.EOF {
-		return nil, r.damaged(errors.New("the file has no events"))
+		return logHead{}, r.damaged(errors.New("the file has no events"))
 	}
 	if err != nil {
-		return nil, err
+		return logHead{}, err
 	}
-	raw := first.bytes
-	if replication.EventType(raw[4]) != replication.FORMAT_DESCRIPTION_EVENT {
-		return nil, r.damaged(fmt.Errorf("the first event is %s, want a format description", replication.EventType(raw[4])))
-	}
-	s := scanner{rest: raw[headerSize:]}
-	format, version := s.uint16(), s.bytes(50)
-	if s.bad || format != 4 {
-		return nil, fmt.Errorf("%w: %s is of binlog format %d, and the relay reads 4, that of MySQL 5.0 and later", ErrFiles, r.path, format)
-	}
-	if version = bytes.TrimRight(version, "\x00"); bytes.Contains(bytes.ToLower(version), []byte("mariadb")) {
-		return nil, fmt.Errorf("%w: %s was written by %s, and the relay reads those of MySQL", ErrFiles, r.path, version)
-	}
-	checksum, err := hasChecksum(raw)
-	if err == nil {
-		err = checkFormat(raw, checksum)
-	}
+	checksum, err := r.format(first.bytes)
 	if err != nil {
-		return nil, r.damaged(err)
+		return logHead{}, err
 	}
 	second, err := r.event()
 	if err != nil && err != io.EOF {
-		return nil, err
+		return logHead{}, err
 	}
-	if err == io.EOF || replication.EventType(second.bytes[4]) != replication.PREVIOUS_GTIDS_EVENT {
-		return nil, fmt.Errorf("%w: %s does not begin with the GTIDs before it; the relay reads files of MySQL 5.7 and later that were written with gtid_mode=ON", ErrFiles, r.path)
+	var typ replication.EventType
+	if err == nil {
+		typ = replication.EventType(second.bytes[4])
 	}
+	if typ == replication.MARIADB_START_ENCRYPTION_EVENT {
+		// What its server sends has this event as well, and is plain behind it.
+		writer := bytes.Clone(second.bytes[5:9])
+		if second, err = r.event(); err != nil && err != io.EOF {
+			return logHead{}, err
+		}
+		if typ = 0; err == nil {
+			typ = replication.EventType(second.bytes[4])
+			if typ != replication.MARIADB_GTID_LIST_EVENT || !bytes.Equal(second.bytes[5:9], writer) {
+				return logHead{}, r.encrypted("encrypt_binlog", "mariadb-binlog")
+			}
+		}
+	}
+	switch typ {
+	case replication.PREVIOUS_GTIDS_EVENT, replication.MARIADB_GTID_LIST_EVENT:
+	default:
+		return logHead{}, fmt.Errorf("%w: %s does not begin with the GTIDs before it; the relay reads files of MySQL 5.7 and later that were written with gtid_mode=ON, and of MariaDB 10.6 and later", ErrFiles, r.path)
+	}
+	var h logHead
 	_, body, err := splitEvent(second, checksum)
 	if err == nil {
-		previous, err = parsePreviousGTIDs(body)
+		h, err = readHead(typ, body)
 	}
 	if err != nil {
-		return nil, r.damaged(err)
+		return logHead{}, r.damaged(err)
 	}
-	return previous, nil
+	return h, nil
+}
+
+// format looks at the format description event, and tells whether the events
+// behind it end in a checksum.
+func (r *logReader) format(raw []byte) (checksum bool, err error) {
+	if typ := replication.EventType(raw[4]); typ != replication.FORMAT_DESCRIPTION_EVENT {
+		return false, r.damaged(fmt.Errorf("the first event is %s, want a format description", typ))
+	}
+	s := scanner{rest: raw[headerSize:]}
+	if format := s.uint16(); s.bad || format != 4 {
+		return false, fmt.Errorf("%w: %s is of binlog format %d, and the relay reads 4, that of MySQL 5.0 and later", ErrFiles, r.path, format)
+	}
+	if checksum, err = hasChecksum(raw); err == nil {
+		err = checkFormat(raw, checksum)
+	}
+	if err != nil {
+		return false, r.damaged(err)
+	}
+	if le.Uint16(raw[17:])&replication.LOG_EVENT_RELAY_LOG_F != 0 {
+		return false, fmt.Errorf("%w: %s is a relay log, in which a replica keeps what it was sent; give the binlog files of the server that sent it, or the replica's own, if it logs what it applies", ErrFiles, r.path)
+	}
+	return checksum, nil
+}
+
+// readHead reads what a file's second event says of the transactions before it.
+func readHead(typ replication.EventType, body []byte) (h logHead, err error) {
+	if typ == replication.PREVIOUS_GTIDS_EVENT {
+		h.flavor = MySQL
+		h.previous, err = parsePreviousGTIDs(body)
+		return h, err
+	}
+	h = logHead{MariaDB, emptySet(), domains{}}
+	list, err := listGTIDs(body)
+	for _, g := range list {
+		h.previous.reach(g)
+		h.reached[g.Domain] = run{last: g.Number, server: g.ServerID}
+	}
+	return h, err
+}
+
+// encrypted refuses a file that only its server can read.
+func (r *logReader) encrypted(setting, tool string) error {
+	return fmt.Errorf("%w: %s is encrypted (%s=ON), and only its server can read it; fetch a plain copy with: %s --read-from-remote-server --raw %s", ErrFiles, r.path, setting, tool, filepath.Base(r.path))
 }
 
 // checkFormat checks a format description's own checksum, which was made

@@ -27,11 +27,14 @@ const (
 // none before has; any other would be a guess.
 func (st *Stream) define(ctx context.Context) error {
 	s, a := st.server, st.assembler
-	now, unfit := s.Table(ctx)
+	now, unfit := st.there, error(nil)
+	if st.until == nil {
+		now, unfit = s.Table(ctx)
+	}
 	if unfit != nil && !errors.Is(unfit, schema.ErrTable) {
 		return unfit
 	}
-	later, size, err := s.lookAhead(ctx, st.seen, a.decoder.table)
+	later, size, err := st.lookAhead(ctx)
 	if err != nil {
 		return err
 	}
@@ -41,8 +44,7 @@ func (st *Stream) define(ctx context.Context) error {
 	switch {
 	case first && st.behind != nil: // it is not that of now
 		if len(later) == 0 {
-			return fmt.Errorf("%w: the rows of %s in transaction %s cannot be mapped: the log does not name their columns (binlog_row_metadata is not FULL), and the server's table is not as it was when the relay read its log last, with no statement in the log that changed it since: it was changed with sql_log_bin=0, or this is another server; if it was before this row: relay resume --from-gtid '%s' --yes reads all that comes by the table of now, and rows that were written before the change wrongly; else change the table back until the relay has read what was written before",
-				ErrChanged, a.decoder.table, a.group.tx.GTID, st.seen)
+			return st.unlogged()
 		}
 		table = st.behind
 	case len(later) > 0 && first:
@@ -60,6 +62,31 @@ func (st *Stream) define(ctx context.Context) error {
 	return errAgain
 }
 
+// verify refuses rows of a definition that is in force by all that the log says,
+// and is not the table's: it was changed without a statement in the log. One
+// that is followed by another, with a statement, is not seen.
+func (st *Stream) verify(ctx context.Context) error {
+	now, err := st.server.Table(ctx)
+	if err == nil && sameColumns(now, st.assembler.decoder.table) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, schema.ErrTable) {
+		return err
+	}
+	later, _, err := st.lookAhead(ctx)
+	if err != nil || len(later) > 0 {
+		return err
+	}
+	return st.unlogged()
+}
+
+// unlogged refuses rows behind, or before, a change that is not in the log.
+func (st *Stream) unlogged() error {
+	a := st.assembler
+	return fmt.Errorf("%w: the rows of %s in transaction %s cannot be mapped: the log does not name their columns (binlog_row_metadata is not FULL), and the server's table is not as it was when the relay read its log last, with no statement in the log that changed it since: it was changed with sql_log_bin=0, or this is another server; if it was before this row: relay resume --from-gtid '%s' --yes reads all that comes by the table of now, and rows that were written before the change wrongly; else change the table back until the relay has read what was written before",
+		ErrChanged, a.decoder.table, a.group.tx.GTID, st.seen)
+}
+
 // undefined refuses rows whose columns cannot be told.
 func (a *assembler) undefined(why string, behind *GTIDSet) error {
 	return fmt.Errorf("%w: the rows of %s in transaction %s cannot be mapped: the log does not name their columns (binlog_row_metadata is not FULL), and %s; to go on behind the change: relay resume --from-gtid '%s' --yes; how to send what that skips is in the README under 'When the table changes'",
@@ -70,18 +97,35 @@ func sameColumns(a, b *schema.Table) bool {
 	return slices.EqualFunc(a.Columns, b.Columns, schema.Column.Same)
 }
 
-// lookAhead reads all the log behind the position for statements that may have
-// changed the table's definition: at least up to those whose outcome the
-// definition showed before. size is how much that is, in bytes.
-func (s *Server) lookAhead(ctx context.Context, position *GTIDSet, table *schema.Table) (later []alteration, size int64, err error) {
-	// Such a statement has the table to itself until its GTID is in
-	// gtid_executed.
-	if _, err := s.there(ctx); err != nil {
-		return nil, 0, err
+// lookAhead finds statements ahead that may have changed the table's definition.
+// Of those that it found before it returns what is left, as long as that is any.
+// size is how much log it has read, in bytes.
+func (st *Stream) lookAhead(ctx context.Context) (later []alteration, size int64, err error) {
+	st.ahead = slices.DeleteFunc(st.ahead, func(x alteration) bool { return st.seen.Has(x.gtid) })
+	until := st.until
+	if until == nil {
+		// Such a statement has the table to itself until its GTID is in
+		// gtid_executed.
+		if _, err := st.server.there(ctx); err != nil {
+			return nil, 0, err
+		}
+		if until, err = st.server.Executed(ctx); err != nil {
+			return nil, 0, err
+		}
 	}
-	executed, err := s.Executed(ctx)
-	if err != nil || position.Contains(executed) {
-		return nil, 0, err
+	if len(st.ahead) == 0 {
+		st.ahead, size, err = st.server.alterations(ctx, st.seen, until, st.assembler.decoder.table)
+	}
+	return slices.Clone(st.ahead), size, err
+}
+
+// alterations reads the log from a position up to another, at least, for
+// statements that may have changed the table's definition. size is how much that
+// is, in bytes.
+func (s *Server) alterations(ctx context.Context, position, until *GTIDSet, table *schema.Table) (later []alteration, size int64, err error) {
+	rest := newUnseen(position.Clone(), until)
+	if !rest.any() {
+		return nil, 0, nil
 	}
 	st, err := s.stream(ctx, nameOnly(table), heartbeat, s.dialect.behind(passingID(), position))
 	if err != nil {
@@ -89,14 +133,14 @@ func (s *Server) lookAhead(ctx context.Context, position *GTIDSet, table *schema
 	}
 	defer st.Close()
 	st.assembler.pass = func(*group) bool { return true }
-	for seen := position.Clone(); !seen.Contains(executed); {
+	for rest.any() {
 		tx, err := st.Next(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
-		seen.cover(tx)
+		rest.cover(tx)
 		if tx.Altered != "" {
-			later = append(later, alteration{gtid: tx.GTID, statement: tx.Altered, set: seen.Clone()})
+			later = append(later, alteration{gtid: tx.GTID, statement: tx.Altered, set: rest.seen.Clone()})
 		}
 	}
 	return later, st.size, nil

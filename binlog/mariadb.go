@@ -118,6 +118,10 @@ func (s mariaDB) before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet
 	return list, nil
 }
 
+// commitBeat is between two looks at whether what is in the log is committed,
+// which a semi-synchronous replica may delay by seconds.
+const commitBeat = 5 * time.Millisecond
+
 // snapshot opens one after another until there is one behind the present end of
 // the log: a transaction is in gtid_binlog_pos as soon as it is written there,
 // and its rows can be seen only when that is synced and the engine has committed.
@@ -142,6 +146,11 @@ func (s mariaDB) snapshot(ctx context.Context, conn *sql.Conn) error {
 		}
 		if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(commitBeat):
 		}
 	}
 }
@@ -206,8 +215,17 @@ func (s mariaDB) refused(refusal *mysql.MyError) error {
 	return nil
 }
 
-// checked goes by the server's own rule for what it calls JSON.
+// checked goes by the server's own rule for what it calls JSON. It refuses a
+// system-versioned table.
 func (s mariaDB) checked(ctx context.Context) (map[string]bool, error) {
+	var found bool
+	if err := s.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = ? AND table_type = 'SYSTEM VERSIONED')",
+		s.database, s.table).Scan(&found); err != nil {
+		return nil, s.explain(err)
+	}
+	if found {
+		return nil, versioned(s.database, s.table)
+	}
 	rows, err := s.db.QueryContext(ctx, `
 		SELECT c.column_name FROM information_schema.columns c
 		JOIN information_schema.check_constraints k ON k.constraint_schema = c.table_schema AND k.table_name = c.table_name

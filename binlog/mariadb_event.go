@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/zlib"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ func mariaGroup(h header, body []byte) (*group, error) {
 	}
 	domain := s.uint32()
 	flags := s.uint8()
-	if s.bad || number == 0 || number > math.MaxInt64 || h.server == 0 {
+	if s.bad || number == 0 || number >= math.MaxInt64 || h.server == 0 {
 		return nil, fmt.Errorf("%w: GTID %d-%d-%d", ErrDamaged, domain, h.server, number)
 	}
 	g := &group{open: flags&mariaStandalone == 0}
@@ -86,33 +87,43 @@ func (a *assembler) inOrder(g GTID) error {
 	return nil
 }
 
-// parseGTIDList reads a GTID list event's body: a count, whose upper four bits
-// are flags, and then the last transaction of each server in each domain; the
-// newest of a domain comes last.
+// parseGTIDList reads a GTID list event's body as a position: the newest of a
+// domain comes last.
 func parseGTIDList(body []byte) (*GTIDSet, error) {
-	set, err := ParseGTIDSet("")
+	list, err := listGTIDs(body)
 	if err != nil {
 		return nil, err
 	}
+	set := emptySet()
+	for _, g := range list {
+		set.domains[g.Domain] = run{last: g.Number, server: g.ServerID}
+	}
+	return set, nil
+}
+
+// listGTIDs reads a GTID list event's body: a count, whose upper four bits are
+// flags, and then the last transaction of each server in each domain.
+func listGTIDs(body []byte) (list []GTID, err error) {
 	s := scanner{rest: body}
 	for n := s.uint32() & (1<<28 - 1); n > 0 && !s.bad; n-- {
 		g := GTID{Domain: s.uint32(), ServerID: s.uint32()}
 		if b := s.bytes(8); b != nil {
 			g.Number = int64(le.Uint64(b))
 		}
-		if !s.bad && g.sequential() && g.Number > 0 {
-			set.domains[g.Domain] = run{last: g.Number, server: g.ServerID}
+		if !s.bad && g.sequential() && g.Number > 0 && g.Number < math.MaxInt64 {
+			list = append(list, g)
 		}
 	}
 	if s.bad {
 		return nil, fmt.Errorf("%w: GTID list", ErrDamaged)
 	}
-	return set, nil
+	return list, nil
 }
 
 // inflate undoes log_bin_compress: a byte of which the lowest three bits are
-// the size of the length that follows, big-endian, and then a zlib stream
-// (MariaDB's sql/log_event.cc, binlog_buf_compress).
+// the size of the length that follows, big-endian, and then a zlib stream, or
+// one without its wrapping where the fourth bit is set (MariaDB's
+// sql/log_event.cc, binlog_buf_compress, and sql/field_comp.cc).
 func inflate(data []byte) ([]byte, error) {
 	s := scanner{rest: data}
 	head := s.uint8()
@@ -120,9 +131,14 @@ func inflate(data []byte) ([]byte, error) {
 	if s.bad || head&0xf0 != 0x80 || length > maxEvent {
 		return nil, fmt.Errorf("%w: compressed event", ErrDamaged)
 	}
-	reader, err := zlib.NewReader(bytes.NewReader(s.rest))
-	if err != nil {
-		return nil, fmt.Errorf("%w: compressed event: %w", ErrDamaged, err)
+	var reader io.ReadCloser
+	if head&8 != 0 {
+		reader = flate.NewReader(bytes.NewReader(s.rest))
+	} else {
+		var err error
+		if reader, err = zlib.NewReader(bytes.NewReader(s.rest)); err != nil {
+			return nil, fmt.Errorf("%w: compressed event: %w", ErrDamaged, err)
+		}
 	}
 	defer reader.Close()
 	var out bytes.Buffer // grows as far as there are data, whatever the length says
@@ -130,6 +146,15 @@ func inflate(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: compressed event of %d bytes ends after %d: %v", ErrDamaged, length, n, err)
 	}
 	return out.Bytes(), nil
+}
+
+// inflateColumn is the value of a column that is COMPRESSED: it is empty, or has
+// a byte in front, which is zero where the rest is as it was.
+func inflateColumn(data []byte) ([]byte, error) {
+	if len(data) == 0 || data[0] == 0 {
+		return data[min(1, len(data)):], nil
+	}
+	return inflate(data)
 }
 
 // inflateQuery is a compressed query event's body as that of a plain one.

@@ -14,6 +14,28 @@ func testMariaDB(r *rig) {
 	if r.mariadb() {
 		testDomains(r)
 		testOldTimes(r)
+		testAlteredInTwo(r)
+	}
+}
+
+// testAlteredInTwo: a statement that alters the table is in the log twice, when
+// it begins and when it ends or fails (binlog_alter_two_phase), and rows between.
+func testAlteredInTwo(r *rig) {
+	stream := r.follow(r.open())
+	conn := r.conn("SET SESSION binlog_alter_two_phase = ON")
+	for i, statement := range []string{"ADD note TEXT FIRST", "ADD more INT, FORCE, ALGORITHM = COPY", "DROP note, DROP more"} {
+		r.on(conn, "ALTER TABLE outbox "+statement)
+		r.insert(newID(), fmt.Sprint(i))
+		if got := string(r.events(stream, 1)[0].Payload); got != fmt.Sprint(i) {
+			r.Errorf("after %s: got %s", statement, got)
+		}
+	}
+	if _, err := conn.ExecContext(r.ctx, "ALTER TABLE outbox ADD UNIQUE KEY (topic), ALGORITHM = COPY"); err == nil {
+		r.Error("a key over equal rows is made")
+	}
+	r.insert(newID(), "9")
+	if got := string(r.events(stream, 1)[0].Payload); got != "9" {
+		r.Errorf("after a statement that failed: got %s", got)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 // always writes signs and collations of text; labels, and collations of ENUM
 // and SET, by binlog_row_metadata=FULL.
 type metadata struct {
+	mariadb   bool // it is MariaDB's, which has collations of its own
 	numeric   bool // signed or unsigned is known
 	unsigned  bool
 	collation int      // of a text, ENUM or SET column; 0: not told
@@ -52,7 +53,11 @@ func (tm *tableMap) optional(field byte, s *scanner) {
 // false.
 func (tm *tableMap) each(kind func(typ byte) bool, f func(*metadata) bool) {
 	for i, c := range tm.columns {
-		if kind(unpack(c).typ) && !f(&tm.metadata[i]) {
+		typ := unpack(c).typ
+		if typ == typeGeometry && tm.metadata[i].mariadb { // which tells its collation
+			typ = typeBlob
+		}
+		if kind(typ) && !f(&tm.metadata[i]) {
 			return
 		}
 	}
@@ -115,13 +120,16 @@ func isNumeric(typ byte) bool {
 
 func isText(typ byte) bool {
 	switch typ {
-	case typeString, typeVarchar, typeVarString, typeBlob:
+	case typeString, typeVarchar, typeVarString, typeBlob, typeVarComp, typeBlobComp:
 		return true
 	}
 	return false
 }
 
 func isLabelled(typ byte) bool { return typ == typeEnum || typ == typeSet }
+
+// charset is the collation's; empty where that is unknown.
+func (m metadata) charset() string { return schema.CollationCharset(m.collation, m.mariadb) }
 
 // logged is the column as it was when the row was written: its sign, character
 // set and labels, where the log tells them, whatever the table has now.
@@ -130,10 +138,10 @@ func (m metadata) logged(c schema.Column) (schema.Column, error) {
 		c.Unsigned = m.unsigned
 	}
 	if m.collation > 0 && c.Kind != schema.JSON { // MariaDB's JSON is text
-		charset := schema.CollationCharset(m.collation)
+		charset := m.charset()
 		switch {
 		case charset == "":
-			return c, fmt.Errorf("column %s had a collation that the relay does not know, number %d", c.Name, m.collation)
+			return c, fmt.Errorf("column %s had a collation that the relay does not know, number %d: SHOW COLLATION WHERE Id = %d", c.Name, m.collation, m.collation)
 		case (charset == "binary") != (c.Kind == schema.Binary || c.Kind == schema.UUID):
 			return c, fmt.Errorf("column %s, now %s, had the character set %s", c.Name, c.Type, charset)
 		}

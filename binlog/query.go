@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/outboxrelay/relay/schema"
 )
 
 // statement is what a query event does to the group that it stands in.
@@ -30,6 +32,7 @@ type query struct {
 	failed   bool   // it ended with an error and was logged for what it had done
 	modes    uint64 // sql_mode
 	told     bool   // modes are
+	mariadb  bool   // it is MariaDB's
 	// The character sets of the client, which is the text's, and of its
 	// literals, by the number of one of their collations; 0: not told.
 	client, literals int
@@ -61,6 +64,7 @@ const (
 	statusAutoIncrement = 3
 	statusCharset       = 4
 	statusCatalog       = 6
+	statusCollations    = 131 // MariaDB's: the defaults of character sets
 )
 
 // status reads the session's settings; what is not told, or stands behind what
@@ -79,6 +83,8 @@ func (q *query) status(variables []byte) {
 			s.bytes(2) // of the server
 		case statusCatalog:
 			s.bytes(s.uint8())
+		case statusCollations: // two numbers for each
+			s.bytes(4 * s.uint8())
 		default:
 			return
 		}
@@ -98,24 +104,16 @@ func (q *query) ordinary() bool {
 	if !q.told || q.failed || q.modes&(modeANSIQuotes|modeNoBackslashEscapes) != 0 {
 		return false
 	}
-	return safeCharset(q.client) != ""
+	return q.safeCharset(q.client) != ""
 }
 
 // safeCharset is the name of a character set in which no byte below 0x80
 // belongs to a longer character, by the number of a collation; empty where it
 // is another.
-func safeCharset(collation int) string {
-	switch c := collation; {
-	case c == 11, c == 65:
-		return "ascii"
-	case c == 63:
-		return "binary"
-	case c == 8, c == 5, c == 15, c == 31, c >= 47 && c <= 49, c == 94:
-		return "latin1"
-	case c == 33, c == 83, c == 76, c >= 192 && c <= 223, c >= 2048 && c <= 2303: // the last are MariaDB's UCA 14
-		return "utf8mb3"
-	case c == 45, c == 46, c >= 224 && c <= 247, c >= 255 && c <= 323, c >= 2304 && c <= 2559:
-		return "utf8mb4"
+func (q *query) safeCharset(collation int) string {
+	switch name := schema.CollationCharset(collation, q.mariadb); name {
+	case "ascii", "binary", "latin1", "utf8mb3", "utf8mb4":
+		return name
 	}
 	return ""
 }
@@ -124,8 +122,30 @@ func safeCharset(collation int) string {
 // transaction's where it has one, else the first word.
 func classify(text string) (kind statement, name string) {
 	text = skipComments(text)
-	word, rest := firstWord(text)
+	for strings.HasPrefix(text, "/*") { // which some servers execute: their words or those behind
+		inside, behind, _ := strings.Cut(text[strings.IndexByte(text, '!')+1:], "*/")
+		if kind, name = classifyPlain(skipComments(strings.TrimLeft(inside, "0123456789"))); kind != other {
+			return kind, name
+		}
+		text = skipComments(behind)
+	}
+	return classifyPlain(text)
+}
+
+// classifyPlain is classify for a text without comments in front of it.
+func classifyPlain(text string) (kind statement, name string) {
+	word, rest := leadingWord(text)
 	switch word {
+	case "SET", "ANALYZE":
+		tokens, _ := lex(text)
+		inner, wrapped := unwrap(tokens)
+		if !wrapped {
+			return other, word
+		}
+		if len(inner) == 0 { // its end is not found
+			return rows, word + " STATEMENT"
+		}
+		return classifyPlain(inner[0].text)
 	case "BEGIN":
 		return begin, word
 	case "COMMIT":
@@ -159,6 +179,15 @@ func classify(text string) (kind statement, name string) {
 	return other, word
 }
 
+// leadingWord cuts off the keyword in front, in upper case.
+func leadingWord(text string) (word, rest string) {
+	end := 0
+	for end < len(text) && isWord(text[end]) {
+		end++
+	}
+	return strings.ToUpper(text[:end]), strings.TrimSpace(text[end:])
+}
+
 // firstWord cuts off the first word, in upper case.
 func firstWord(text string) (word, rest string) {
 	text = strings.TrimSpace(text)
@@ -171,18 +200,21 @@ func firstWord(text string) (word, rest string) {
 	return strings.ToUpper(text[:end]), strings.TrimSpace(text[end:])
 }
 
-// skipComments drops the comments in front of a statement.
+// skipComments drops the comments in front of a statement, up to one that some
+// servers execute.
 func skipComments(text string) string {
 	for {
 		text = strings.TrimSpace(text)
 		switch {
+		case strings.HasPrefix(text, "/*!"), strings.HasPrefix(text, "/*M!"):
+			return text
 		case strings.HasPrefix(text, "/*"):
 			_, after, found := strings.Cut(text, "*/")
 			if !found {
 				return ""
 			}
 			text = after
-		case strings.HasPrefix(text, "-- "), strings.HasPrefix(text, "#"):
+		case strings.HasPrefix(text, "--") && (len(text) == 2 || text[2] <= ' '), strings.HasPrefix(text, "#"):
 			_, after, _ := strings.Cut(text, "\n")
 			text = after
 		default:

@@ -43,6 +43,23 @@ func TestClassify(t *testing.T) {
 		{"CREATE TABLE t (id INT)", other, "CREATE"},
 		{"TRUNCATE TABLE t", other, "TRUNCATE"},
 		{"INSERTED", other, "INSERTED"},
+		{"insert/**/into t", rows, "INSERT"},
+		{"INSERT`t` VALUES (1)", rows, "INSERT"},
+		{"SELECT(1)", rows, "SELECT"},
+		{"/*!40000 INSERT INTO t VALUES (1) */", rows, "INSERT"},
+		{"/*M!100000 REPLACE INTO t VALUES (1) */", rows, "REPLACE"},
+		{"/* a *//*!99999 not to all */ INSERT INTO t", rows, "INSERT"},
+		{"/*!50003 CREATE*/ /*!50017 DEFINER=x*/ /*!50003 TRIGGER t */", other, ""},
+		{"--\n--\tx\nINSERT INTO t", rows, "INSERT"},
+		{"--", other, ""},
+		{"/*! INSERT INTO t", rows, "INSERT"},
+		{"SET STATEMENT a=(SUBSTRING('x' FROM 1 FOR 1)), b='for' FOR INSERT INTO t", rows, "INSERT"},
+		{"SET STATEMENT a=1 FOR ANALYZE FORMAT=JSON DELETE FROM t", rows, "DELETE"},
+		{"SET STATEMENT a='\\' FOR INSERT INTO t VALUES ('", rows, "SET STATEMENT"},
+		{"SET STATEMENT a=1 FOR ALTER TABLE t", other, "ALTER"},
+		{"SET PASSWORD = 'x'", other, "SET"},
+		{"ANALYZE REPLACE INTO t", rows, "REPLACE"},
+		{"ANALYZE TABLE t", other, "ANALYZE"},
 	}
 	for _, tt := range tests {
 		if kind, name := classify(tt.text); kind != tt.kind || name != tt.name {

@@ -11,8 +11,10 @@ import (
 // was taken from gtid_executed, covers the first half of such a transaction,
 // whose rows go out with its second. It begins with the last log file, and goes
 // further back until it has seen the one that is wanted; whole tells that it has
-// read all that the server still has.
-func (s *Server) undecided(ctx context.Context, position *GTIDSet, table *schema.Table, wanted string) (found map[string]prepared, whole bool, err error) {
+// read all that the server still has. behind is the definition in force at the
+// position, which is that of rows before it, too, up to the last statement that
+// may have changed it; nil: it is not known.
+func (s *Server) undecided(ctx context.Context, position *GTIDSet, table, behind *schema.Table, wanted string) (found map[string]prepared, whole bool, err error) {
 	files, err := s.logFiles(ctx)
 	if err != nil {
 		return nil, false, err
@@ -25,7 +27,7 @@ func (s *Server) undecided(ctx context.Context, position *GTIDSet, table *schema
 			from, err = s.begins(ctx, files[len(files)-back].name, table)
 		}
 		if err == nil {
-			found, err = s.undecidedBehind(ctx, from, position, table)
+			found, err = s.undecidedBehind(ctx, from, position, table, behind)
 		}
 		if _, ok := found[wanted]; ok || whole || err != nil {
 			return found, whole, err
@@ -43,24 +45,28 @@ func (s *Server) begins(ctx context.Context, file string, table *schema.Table) (
 	return w.set, nil
 }
 
-func (s *Server) undecidedBehind(ctx context.Context, from, position *GTIDSet, table *schema.Table) (map[string]prepared, error) {
-	seen := from.Clone()
-	if seen.Contains(position) {
+func (s *Server) undecidedBehind(ctx context.Context, from, position *GTIDSet, table, behind *schema.Table) (map[string]prepared, error) {
+	rest := newUnseen(from.Clone(), position)
+	if !rest.any() {
 		return nil, nil
 	}
-	stream, err := s.glance(ctx, seen, table, nil)
+	stream, err := s.glance(ctx, from, table, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer stream.Close()
+	if behind != nil {
+		stream.until, stream.there = position, behind
+		stream.assembler.verify = nil
+	}
 	stream.assembler.recall = nil // what was prepared before that is looked for there
 	stream.assembler.pass = func(g *group) bool { return g.xa == "" }
-	for !seen.Contains(position) {
+	for rest.any() {
 		tx, err := stream.Next(ctx)
 		if err != nil {
 			return nil, err
 		}
-		seen.cover(tx)
+		rest.cover(tx)
 	}
 	return stream.assembler.prepared, nil
 }

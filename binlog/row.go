@@ -30,6 +30,8 @@ const (
 	typeTimestamp2 = 17
 	typeDatetime2  = 18
 	typeTime2      = 19
+	typeBlobComp   = 140 // of MariaDB: COMPRESSED, as is the next
+	typeVarComp    = 141
 	typeVector     = 242
 	typeJSON       = 245
 	typeNewDecimal = 246
@@ -181,12 +183,12 @@ func storage(typ byte, meta uint16) (prefix, size int) {
 		if 1 <= meta && meta <= 8 {
 			return 0, int(meta)
 		}
-	case typeVarchar, typeVarString, typeString: // meta: the longest value in bytes
+	case typeVarchar, typeVarString, typeString, typeVarComp: // meta: the longest value in bytes
 		if meta > 0xff {
 			return 2, 0
 		}
 		return 1, 0
-	case typeBlob, typeJSON, typeGeometry, typeVector: // meta: bytes of length
+	case typeBlob, typeJSON, typeGeometry, typeVector, typeBlobComp: // meta: bytes of length
 		if 1 <= meta && meta <= 4 {
 			return int(meta), 0
 		}

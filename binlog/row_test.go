@@ -241,7 +241,7 @@ func TestReadRowDamaged(t *testing.T) {
 		data    string
 		want    string // in the error
 	}{
-		{"unknown type", []column{{typeTiny, 0}, {141, 0}}, "\x03", "\x00\x01\x01", "column 1: unknown type 141"},
+		{"unknown type", []column{{typeTiny, 0}, {142, 0}}, "\x03", "\x00\x01\x01", "column 1: unknown type 142"},
 		{"old decimal", []column{{0, 0}}, "\x01", "\x00\x01", "unknown type 0"},
 		{"decimal", []column{{typeNewDecimal, 0x4200}}, "\x01", "\x00", "type 246 with metadata 0x4200"},
 		{"fraction", []column{{typeDatetime2, 7}}, "\x01", "\x00", "type 18 with metadata 0x7"},

@@ -24,6 +24,10 @@ type Config struct {
 	Options  schema.Options // how the table's columns are to be taken
 	ServerID uint32         // under which the relay follows as a replica
 	Spool    string         // directory for what is too large for memory. Defaults to the system's for temporary files.
+	// Waiting is called, and must return at once, with true when more of the log
+	// or of a backfill is waited for, and with false when it has come, or the
+	// server was given up. Nil: nobody wants to know.
+	Waiting func(bool)
 }
 
 const (
@@ -92,6 +96,10 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	patient := dsn.Clone()
 	patient.ReadTimeout = 0
+	patient.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		var dialer net.Dialer
+		return cfg.watch(dialer.DialContext(ctx, network, address))
+	}
 	scans, err := mysql.NewConnector(patient)
 	if err != nil {
 		return nil, errors.New("binlog: the DSN has parameters that do not fit together: look at tls and the timeouts")
@@ -210,6 +218,16 @@ func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
 	return schema.NewTable(database, table, columns, s.cfg.Options)
 }
 
+// Unaltered tells whether the table still has the definition that Table told
+// before. The error is one that passes.
+func (s *Server) Unaltered(ctx context.Context, before *schema.Table) error {
+	now, err := s.Table(ctx)
+	if err == nil && !sameColumns(now, before) {
+		err = fmt.Errorf("binlog: %s was altered just now", before)
+	}
+	return err
+}
+
 // quoted is the table's name for a statement.
 func (s *Server) quoted() string { return quote(s.database) + "." + quote(s.table) }
 
@@ -224,7 +242,7 @@ func (s *Server) Purged(ctx context.Context) (*GTIDSet, error) { return s.dialec
 // Subtract is the set a without the transactions of b.
 func (s *Server) Subtract(ctx context.Context, a, b *GTIDSet) (*GTIDSet, error) {
 	if len(a.domains) > 0 || a.set.IsEmpty() || b.set.IsEmpty() {
-		return &GTIDSet{a.Clone().set, a.domains.minus(b.domains)}, nil
+		return &GTIDSet{set: a.Clone().set, domains: a.domains.minus(b.domains)}, nil
 	}
 	return s.set(ctx, "SELECT GTID_SUBTRACT(?, ?)", a.String(), b.String())
 }
@@ -286,7 +304,7 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 // dial connects as the DSN says, for a replication connection.
 func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	conn, err := dialer.DialContext(ctx, s.dsn.Net, s.dsn.Addr)
+	conn, err := s.cfg.watch(dialer.DialContext(ctx, s.dsn.Net, s.dsn.Addr))
 	if err == nil { // the handshake must end; the library sets its own limit behind it
 		err = conn.SetReadDeadline(time.Now().Add(dialTimeout))
 	}

@@ -1,8 +1,8 @@
 package binlog
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/outboxrelay/relay/schema"
@@ -18,6 +18,7 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 		return nil, fmt.Errorf("%w: a statement outside of a transaction", ErrDamaged)
 	}
 	g := a.group
+	q.mariadb = g.tx.GTID.sequential()
 	insertID := a.insertID
 	a.insertID = 0
 	kind, name := classify(q.text)
@@ -84,9 +85,13 @@ func (a *assembler) definition(q query) error {
 		return nil
 	}
 	tokens, _ := lex(q.text)
+	tokens, _ = unwrap(tokens)
 	p := parser{rest: tokens}
 	if !p.keyword("CREATE") {
 		return nil
+	}
+	if p.keyword("OR") {
+		p.keyword("REPLACE")
 	}
 	temporary := p.keyword("TEMPORARY")
 	if !p.keyword("TABLE") {
@@ -104,8 +109,11 @@ func (a *assembler) definition(q query) error {
 	if temporary {
 		return a.unreadable("a session with binlog_format=STATEMENT or MIXED made a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", a.decoder.table)
 	}
-	if slices.ContainsFunc(p.rest, func(t token) bool { return t.is("SELECT") }) {
-		return a.textRefused("CREATE TABLE … SELECT")
+	for i, t := range p.rest {
+		partition := i+1 < len(p.rest) && (p.rest[i+1].is("LESS") || p.rest[i+1].is("IN"))
+		if t.is("SELECT") || t.is("TABLE") || t.is("VALUES") && !partition {
+			return a.textRefused("CREATE TABLE … SELECT")
+		}
 	}
 	return nil
 }
@@ -126,6 +134,7 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 			return err
 		}
 	}
+	a.unseen = a.unseen || a.domain == nil && !a.mentions.MatchString(t.text)
 	if a.reach == nil && a.domain != nil {
 		var err error
 		if a.reach, err = a.domain(a.group.tx.GTID); err != nil {
@@ -141,7 +150,7 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 // disguised tells whether the outbox's name could stand in the statement in
 // other bytes.
 func (a *assembler) disguised(t *text) bool {
-	return !isASCII(a.decoder.table.Name) && !strings.HasPrefix(safeCharset(t.client), "utf8")
+	return !isASCII(a.decoder.table.Name) && !strings.HasPrefix(t.safeCharset(t.client), "utf8")
 }
 
 // textNaming takes in a statement that names the outbox.
@@ -173,6 +182,9 @@ func (a *assembler) textNaming(verb string, t *text, insertID uint64) error {
 func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	g := a.group
 	if len(a.decoder.table.Columns) == 0 {
+		if a.fetch == nil { // nor are the columns needed
+			return a.textRefused(cmp.Or(ins.fault, "INSERT"))
+		}
 		if err := a.define(); err != nil {
 			return err
 		}
@@ -182,7 +194,7 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	case fault != "":
 	case g.xa != "": // whose rows cannot be seen before it is decided
 		fault = "INSERT in an XA transaction"
-	case a.fetch == nil: // there is no server to ask, or it is a MariaDB
+	case a.fetch == nil: // there is no server to ask
 		fault = "INSERT"
 	case len(ids) == 0 && insertID == 0:
 		fault = "INSERT without an id"
@@ -208,5 +220,6 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 
 // textRefused stops at a statement in the log.
 func (a *assembler) textRefused(what string) error {
+	a.way = cmp.Or(a.textWay, a.way)
 	return a.unreadable("%s on %s is in the log as text and not as rows: a session had binlog_format=STATEMENT or MIXED", what, a.decoder.table)
 }

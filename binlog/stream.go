@@ -30,6 +30,10 @@ type Stream struct {
 	size   int64         // bytes of the events that were read
 	seen   *GTIDSet      // the position behind what was read; nil: it is not followed
 	behind *schema.Table // the definition in force at the position where the stream began; nil: not known
+
+	until *GTIDSet      // a position ahead; nil: what the server has executed
+	there *schema.Table // the definition in force at until
+	ahead []alteration  // those that were met ahead when that was last looked at
 }
 
 // Follow begins to read behind the position. The set is not kept. table is the
@@ -69,16 +73,15 @@ func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table
 		a.decoder.use(nameOnly(table))
 	}
 	a.redefine = func() error { return st.define(ctx) }
+	a.verify = func() error { return st.verify(ctx) }
 	a.moved = func(gtid GTID, statement string) error { return s.awaitTable(ctx, gtid, statement) }
-	if s.Flavor != MariaDB { // which tells of no transaction that its rows can be seen
-		a.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
-			return s.fetch(ctx, a.decoder.table, gtid, ids, generated, from)
-		}
+	a.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
+		return s.fetch(ctx, a.decoder.table, gtid, ids, generated, from)
 	}
 	a.domain = func(gtid GTID) (reach, error) { return s.reach(ctx, gtid) }
 	a.reached = position.Clone().domains
 	a.recall = func(wanted string) (map[string]prepared, bool, error) {
-		return s.undecided(ctx, position, table, wanted)
+		return s.undecided(ctx, position, table, behind, wanted)
 	}
 	return st, nil
 }
@@ -105,12 +108,28 @@ func (st *Stream) Next(ctx context.Context) (*Tx, error) {
 			st.seen.cover(tx)
 		}
 		if err != errAgain {
-			return tx, err
+			return tx, st.stuck(err)
 		}
 		if err := st.again(ctx); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// stuck adds to what cannot be relayed of which transaction it is.
+func (st *Stream) stuck(err error) error {
+	if !errors.Is(err, ErrUnreadable) && !errors.Is(err, ErrDamaged) {
+		return err
+	}
+	a := st.assembler
+	switch {
+	case a.group != nil:
+		return &TxError{GTID: a.group.tx.GTID, Prepared: a.group.tx.Prepared, Err: err}
+	case errors.Is(err, ErrDamaged):
+		return fmt.Errorf("%w; it may have been damaged on its way: relay run; if it comes again, the next lines of SHOW BINLOG EVENTS IN '%s' FROM %d have the GTID that is to be skipped: relay resume --from-gtid with it and the checkpoint's set, which relay status prints",
+			err, a.place.File, a.place.Offset)
+	}
+	return err
 }
 
 func (st *Stream) next(ctx context.Context) (*Tx, error) {

@@ -33,8 +33,8 @@ func peekTableMap(body []byte) (id uint64, database, table []byte, err error) {
 	return id, database, table, nil
 }
 
-// parseTableMap reads what readRow needs of a table map.
-func parseTableMap(body []byte) (*tableMap, error) {
+// parseTableMap reads what readRow needs of a table map, of MySQL's or MariaDB's.
+func parseTableMap(body []byte, mariadb bool) (*tableMap, error) {
 	id, database, table, err := peekTableMap(body)
 	if err != nil {
 		return nil, err
@@ -49,6 +49,9 @@ func parseTableMap(body []byte) (*tableMap, error) {
 		tm.columns[i] = column{typ: typ, meta: readMeta(&meta, typ)}
 	}
 	tm.metadata = make([]metadata, len(types))
+	for i := range tm.metadata {
+		tm.metadata[i].mariadb = mariadb
+	}
 	for len(s.rest) > 0 && !s.bad {
 		field := s.uint8()
 		value := scanner{rest: s.bytes(s.packed())}
@@ -78,9 +81,9 @@ func readMeta(s *scanner, typ byte) uint16 {
 			return uint16(b[0])<<8 | uint16(b[1])
 		}
 		return 0
-	case typeVarchar, typeVarString, typeBit:
+	case typeVarchar, typeVarString, typeVarComp, typeBit:
 		return uint16(s.uint16())
-	case typeBlob,
+	case typeBlob, typeBlobComp,
 		typeDouble, typeFloat, typeGeometry, typeVector,
 		typeJSON, typeTime2, typeDatetime2, typeTimestamp2:
 		return uint16(s.uint8())

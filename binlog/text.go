@@ -24,9 +24,46 @@ type text struct {
 // give the quotes or the bytes another meaning.
 func newText(q query) *text {
 	t := &text{query: q}
-	t.tokens, t.plain = lex(q.text)
-	t.plain = t.plain && q.ordinary()
+	all, plain := lex(q.text)
+	t.tokens, _ = unwrap(all)
+	t.plain = plain && q.ordinary() && !slices.ContainsFunc(all[:len(all)-len(t.tokens)], meaning)
 	return t
+}
+
+// unwrap steps over what MariaDB takes in front of a statement that it executes:
+// SET STATEMENT … FOR, and ANALYZE. rest is empty where the end of that is not
+// found.
+func unwrap(tokens []token) (rest []token, wrapped bool) {
+	for p := (parser{rest: tokens}); ; tokens, wrapped = p.rest, true {
+		switch {
+		case len(tokens) > 1 && tokens[0].is("SET") && tokens[1].is("STATEMENT"):
+			for depth := 0; len(p.rest) > 0 && (depth > 0 || !p.peek().is("FOR")); {
+				switch t := p.next(); {
+				case t.kind == sign && t.text == "(":
+					depth++
+				case t.kind == sign && t.text == ")":
+					depth--
+				}
+			}
+			p.next()
+		case p.keyword("ANALYZE"):
+			if p.keyword("FORMAT") {
+				p.sign("=")
+				p.next()
+			}
+			if t := p.peek(); t.is("TABLE") || t.is("TABLES") || t.is("LOCAL") || t.is("NO_WRITE_TO_BINLOG") {
+				return tokens, wrapped
+			}
+		default:
+			return tokens, wrapped
+		}
+	}
+}
+
+// meaning tells of a setting that gives a statement's characters another meaning.
+func meaning(t token) bool {
+	setting := strings.ToLower(t.text)
+	return strings.HasSuffix(setting, "_mode") || strings.HasPrefix(setting, "character_set") || strings.HasPrefix(setting, "collation")
 }
 
 // insertion is an INSERT … VALUES.
@@ -45,8 +82,8 @@ type insertion struct {
 func (t *text) parseInsert() *insertion {
 	p := parser{rest: t.tokens}
 	ins := &insertion{database: t.database}
-	ins.raw = safeCharset(t.client) == safeCharset(t.literals)
-	ins.utf8 = ins.raw && strings.HasPrefix(safeCharset(t.client), "utf8")
+	ins.raw = t.safeCharset(t.client) == t.safeCharset(t.literals)
+	ins.utf8 = ins.raw && strings.HasPrefix(t.safeCharset(t.client), "utf8")
 	switch {
 	case p.keyword("REPLACE"):
 		ins.fault = "REPLACE"
@@ -111,6 +148,8 @@ func (ins *insertion) parseValues(p *parser) (fault string) {
 	switch {
 	case p.keyword("ON"), p.keyword("AS"):
 		return "INSERT … ON DUPLICATE KEY UPDATE"
+	case p.keyword("RETURNING") && !slices.ContainsFunc(p.rest, func(t token) bool { return t.kind == sign && t.text == "(" }):
+		// columns of the rows, and nothing that is called
 	case len(p.rest) > 0:
 		return "INSERT with more behind its VALUES"
 	}
@@ -219,7 +258,7 @@ func generated(value []token) bool {
 // builtin are functions of the server that change no rows, so that the one id
 // that the log tells is the row's.
 var builtin = []string{
-	"NOW", "CURRENT_TIMESTAMP", "UTC_TIMESTAMP", "SYSDATE", "JSON_OBJECT", "JSON_ARRAY", "CAST", "CONCAT", "UNHEX", "UUID_TO_BIN", "FROM_UNIXTIME",
+	"NOW", "CURRENT_TIMESTAMP", "UTC_TIMESTAMP", "SYSDATE", "JSON_OBJECT", "JSON_ARRAY", "CAST", "CONCAT", "REPLACE", "UNHEX", "UUID_TO_BIN", "FROM_UNIXTIME",
 }
 
 // steady tells whether a row calls no function but those.
@@ -254,6 +293,10 @@ func (ins *insertion) literal(column schema.Column, value []token) any {
 			return nil
 		}
 		return append(bytes.Clone(b), make([]byte, column.Length-len(b))...)
+	case schema.UUID:
+		if len(value) == 1 && value[0].kind == quoted && uuid.Validate(value[0].text) == nil && len(value[0].text) <= 36 {
+			return value[0].text
+		}
 	case schema.Text:
 		if len(value) == 1 && value[0].kind == quoted && (isASCII(value[0].text) || ins.utf8 && utf8.ValidString(value[0].text)) {
 			return value[0].text
@@ -283,8 +326,8 @@ func integerLiteral(value []token) any {
 	return nil
 }
 
-// bytesLiteral is the value of x'…', 0x…, a text, _binary'…', UNHEX('…') and
-// UUID_TO_BIN('…' [, 0 | 1]).
+// bytesLiteral is the value of x'…', 0x…, a text, _binary'…', UNHEX('…'),
+// UNHEX(REPLACE('…', '-', ”)) and UUID_TO_BIN('…' [, 0 | 1]).
 func (ins *insertion) bytesLiteral(value []token) []byte {
 	switch {
 	case len(value) == 1 && (value[0].kind == hexed || value[0].kind == quoted && (ins.raw || isASCII(value[0].text))):
@@ -296,7 +339,13 @@ func (ins *insertion) bytesLiteral(value []token) []byte {
 	}
 	p := parser{rest: value[1:]}
 	args, ok := p.list()
-	if !ok || len(p.rest) > 0 || len(args[0]) != 1 || args[0][0].kind != quoted {
+	if !ok || len(p.rest) > 0 {
+		return nil
+	}
+	if len(args) == 1 && value[0].is("UNHEX") {
+		args[0] = withoutHyphens(args[0])
+	}
+	if len(args[0]) != 1 || args[0][0].kind != quoted {
 		return nil
 	}
 	switch arg := args[0][0].text; {
@@ -320,6 +369,28 @@ func (ins *insertion) bytesLiteral(value []token) []byte {
 		}
 	}
 	return nil
+}
+
+// withoutHyphens is the value of REPLACE('…', '-', ”); any other comes back as
+// it is.
+func withoutHyphens(value []token) []token {
+	p := parser{rest: value}
+	if !p.keyword("REPLACE") {
+		return value
+	}
+	args, ok := p.list()
+	if !ok || len(args) != 3 || len(p.rest) > 0 {
+		return value
+	}
+	for _, arg := range args {
+		if len(arg) != 1 || arg[0].kind != quoted {
+			return value
+		}
+	}
+	if args[1][0].text != "-" || args[2][0].text != "" {
+		return value
+	}
+	return []token{{kind: quoted, text: strings.ReplaceAll(args[0][0].text, "-", "")}}
 }
 
 func isASCII(text string) bool {

@@ -79,6 +79,7 @@ func TestTextIDs(t *testing.T) {
 	varbinary := table(schema.NewColumn("id", "varbinary", "varbinary(16)", 16, ""))
 	integer := table(schema.NewColumn("id", "bigint", "bigint", 0, ""))
 	text := table(schema.NewColumn("id", "varchar", "varchar(36)", 144, "utf8mb4"))
+	uuids := table(schema.NewColumn("id", "uuid", "uuid", 0, ""))
 	uuid := "\x6c\xcd\x78\x0c\xba\xba\x10\x26\x95\x64\x5b\x8c\x65\x60\x24\xdb"
 	const few = "INSERT INTO outbox (topic, id) VALUES "
 	tests := []struct {
@@ -98,6 +99,14 @@ func TestTextIDs(t *testing.T) {
 		{binary, few + "('t', UUID_TO_BIN(@id))", "!no literal"},
 		{binary, few + "('t', UUID_TO_BIN('x'))", "!no literal"},
 		{binary, few + "('t', UNHEX('6'))", "!no literal"},
+		{binary, few + "('t', UNHEX(REPLACE('6ccd780c-baba-1026-9564-5b8c656024db', '-', '')))", fmt.Sprintf("%x", uuid)},
+		{binary, few + "('t', UNHEX(REPLACE('6ccd', 'c', '')))", "!no literal"},
+		{binary, few + "('t', UNHEX(REPLACE('6ccd', '-', 'a')))", "!no literal"},
+		{binary, few + "('t', UNHEX(REPLACE(UUID(), '-', '')))", "!no literal"},
+		{uuids, few + "('t', '6CCD780Cbaba-1026-9564-5b8c656024db')", "!no literal"},
+		{uuids, few + "('t', '6CCD780C-baba-1026-9564-5b8c656024db')", "6CCD780C-baba-1026-9564-5b8c656024db"},
+		{uuids, few + "('t', '6CCD780Cbaba102695645b8c656024db')", "6CCD780Cbaba102695645b8c656024db"},
+		{uuids, few + "('t', UUID())", "!no literal"},
 		{binary, few + "('t', NAME_CONST('id', x'01'))", "!no literal"},
 		{binary, few + "('t', 0x0000000000000000000000000000000001)", "!no literal"},
 		{binary, few + "('t', 'é\\\xf3\\0')", "c3a9f300000000000000000000000000"},
@@ -126,7 +135,9 @@ func TestTextIDs(t *testing.T) {
 		{text, few + "('a')", "!table's columns"},
 		{text, few + "('t', 'a') ON DUPLICATE KEY UPDATE topic = 'x'", "!ON DUPLICATE KEY UPDATE"},
 		{text, few + "('t', 'a') AS new ON DUPLICATE KEY UPDATE topic = new.topic", "!ON DUPLICATE KEY UPDATE"},
-		{text, few + "('t', 'a') RETURNING id", "!more behind its VALUES"},
+		{text, few + "('t', 'a') RETURNING id, outbox.*, `topic` AS t", "a"},
+		{text, few + "('t', 'a') RETURNING f(id)", "!more behind its VALUES"},
+		{text, "SET STATEMENT max_statement_time=5, lock_wait_timeout=(1) FOR ANALYZE FORMAT=JSON " + few + "('t', 'a')", "a"},
 		{text, "INSERT IGNORE INTO outbox (id) VALUES ('a')", "!INSERT IGNORE"},
 		{text, "REPLACE INTO outbox (id) VALUES ('a')", "!REPLACE"},
 		{text, "INSERT INTO outbox SELECT 1", "!INSERT … SELECT"},
@@ -249,7 +260,7 @@ func TestReach(t *testing.T) {
 		"SELECT `shop`.`emit`(1)":                                     "shop.emit",
 		"INSERT INTO pending VALUES (1)":                              "shop.pending",
 	} {
-		verb, _ := firstWord(text)
+		verb, _ := leadingWord(text)
 		if got := r.through(verb, newText(plainQuery(text))); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
@@ -311,11 +322,18 @@ func TestAssemblerText(t *testing.T) {
 			asked: "1 [x y] false", text: "INSERT of what is gone on shop.outbox is in the log as text",
 		},
 		{
-			name: "XA", log: newLog().gtid(1).query("XA START 'a'").textQuery(statement), text: "INSERT in an XA transaction on shop.outbox",
+			name: "XA", log: newLog().gtid(1).query("XA START 'a'").textQuery(statement).xaPrepare(false).gtid(2).query("XA COMMIT 'a'"), want: []string{"prepared 1"}, text: "INSERT in an XA transaction on shop.outbox",
 		},
 		{
-			name: "XA, generated", id: "bigint", log: newLog().gtid(1).query("XA START 'a'").insertID(7).textQuery("INSERT INTO outbox (topic) VALUES ('t')"),
+			name: "XA, generated", id: "bigint", log: newLog().gtid(1).query("XA START 'a'").insertID(7).textQuery("INSERT INTO outbox (topic) VALUES ('t')").xaPrepare(false).gtid(2).query("XA COMMIT 'a'"), want: []string{"prepared 1"},
 			text: "INSERT in an XA transaction on shop.outbox",
+		},
+		{
+			name: "XA, rolled back", log: newLog().gtid(1).query("XA START 'a'").insert("a").textQuery(statement).query("ROLLBACK TO s").insert("b").xaPrepare(false).gtid(2).query("XA ROLLBACK 'a'").gtid(3).begin().insert("c").xid(),
+			want: []string{"prepared 1", "2 decides 1:", "3: c"},
+		},
+		{
+			name: "XA, in one phase", log: newLog().gtid(1).query("XA START 'a'").textQuery(statement).insert("b").xaPrepare(true), text: "INSERT in an XA transaction on shop.outbox",
 		},
 		{
 			name: "made as text", log: newLog().gtid(1).query("CREATE TABLE IF NOT EXISTS `shop`.`outbox` SELECT 1"), text: "CREATE TABLE … SELECT on shop.outbox",

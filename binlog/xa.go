@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/outboxrelay/relay/schema"
@@ -25,10 +26,25 @@ func (a *assembler) prepare(body []byte) (*Tx, error) {
 	if g.tx.GTID.sequential() { // a position with what follows has it too: the rows are recalled
 		half.GTID, half.Prepared = g.tx.GTID, GTID{}
 	}
-	a.prepared[g.xa] = prepared{gtid: half.Prepared, events: g.tx.Events, size: g.size}
+	a.prepared[g.xa] = prepared{gtid: half.Prepared, events: g.tx.Events, size: g.size, fault: g.fault}
 	a.held += g.size
 	a.group = nil
 	return a.end(half), nil
+}
+
+// postpone keeps what is wrong with an XA transaction's first half until it is
+// committed: one that is rolled back, or that was decided before the stream
+// began, stops nothing.
+func (a *assembler) postpone(err error) error {
+	g := a.group
+	if g == nil || g.xa == "" || !errors.Is(err, ErrUnreadable) && !errors.Is(err, ErrChanged) {
+		return err
+	}
+	if g.fault == nil {
+		g.fault = err
+	}
+	g.tx.Events, g.size = nil, 0
+	return nil
 }
 
 // hold bounds what undecided XA transactions keep in memory.
@@ -51,13 +67,16 @@ func (a *assembler) decide(commit bool, xid string) (*Tx, error) {
 	if !ok && commit && !a.passes() {
 		return nil, a.unreadable("XA COMMIT %s of a transaction whose XA PREPARE is no longer in the log; whether it wrote outbox rows can't be seen", xid)
 	}
+	g := a.group
+	g.tx.Prepared = first.gtid
+	if commit && first.fault != nil && !a.passes() {
+		return nil, first.fault
+	}
 	delete(a.prepared, xid)
 	a.held -= first.size
 	if a.recall != nil {
 		a.decided[xid] = true
 	}
-	g := a.group
-	g.tx.Prepared = first.gtid
 	if commit {
 		g.tx.Events = retitle(first.events, g.tx)
 	}

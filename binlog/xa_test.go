@@ -149,8 +149,9 @@ func TestAssemblerXABound(t *testing.T) {
 	for i, xid := range []string{"1", "2", "3", "4", "5"} {
 		log.gtid(int64(i)+1).query("XA START "+xid).blocks(1, quarter).xaPrepare(false)
 	}
+	log.gtid(6).query("XA COMMIT 5")
 	wantUnreadable(t, held(log), "XA transaction 5: more than 64 MiB of events wait for XA COMMIT")
-	wantUnreadable(t, held(newLog().gtid(1).query("XA START 6").blocks(5, quarter)), "XA transaction 6: more than 64 MiB")
+	wantUnreadable(t, held(newLog().gtid(1).query("XA START 6").blocks(5, quarter).xaPrepare(false).gtid(2).query("XA COMMIT 6")), "XA transaction 6: more than 64 MiB")
 }
 
 // TestAssemblerXABoundOfSmallEvents: events without a payload take memory too,
@@ -159,10 +160,10 @@ func TestAssemblerXABoundOfSmallEvents(t *testing.T) {
 	raw := block(1000, 0)
 	a := newAssembler(outboxTable(t))
 	got, err := assemble(a, newLog().gtid(1).query("XA START X'61'").query("SAVEPOINT s").blocks(100, raw).query("ROLLBACK TO s").blocks(100, raw))
-	if err != nil || got != nil {
-		t.Errorf("got %q, %v, want nothing yet", got, err)
+	if err != nil || got != nil || a.group.fault != nil {
+		t.Errorf("got %q, %v, %v, want nothing yet", got, err, a.group.fault)
 	}
-	_, err = assemble(a, insideLog().blocks(50, raw))
+	_, err = assemble(a, insideLog().blocks(50, raw).xaPrepare(false).gtid(2).query("XA COMMIT X'61'"))
 	wantUnreadable(t, err, "wait for XA COMMIT")
 }
 

@@ -26,12 +26,16 @@ type File struct {
 	path string // no symbolic link
 	lock *lock
 
-	mu     sync.Mutex
+	mu     sync.Mutex // one at a time uses the disk
+	kept   bool       // the damaged file has a copy; guarded by mu
+	closed bool       // guarded by mu
+
+	// The disk may hang, and who only wants to know what is held must not wait
+	// for it. Written by the holder of mu.
+	heldMu sync.Mutex
 	state  State
 	exists bool
 	damage error // what Override passed over; nil once the file is whole
-	kept   bool  // the damaged file has a copy
-	closed bool
 }
 
 // Open locks the file at path, makes sure that its directory can be written,
@@ -119,20 +123,27 @@ func Path(path string) (string, error) { return resolve(path) }
 // Path is the file's path, after symbolic links.
 func (f *File) Path() string { return f.path }
 
-// State returns what the file holds; false if there is no checkpoint yet, or
+// State returns what the file holds, without a look at the disk; false if there is no checkpoint yet, or
 // if Damage is not nil.
 func (f *File) State() (State, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.heldMu.Lock()
+	defer f.heldMu.Unlock()
 	return f.state.clone(), f.exists
 }
 
 // Damage is the error, wrapping ErrCorrupt or ErrVersion, that Override passed
 // over; nil from Open, and once the file is whole again.
 func (f *File) Damage() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.heldMu.Lock()
+	defer f.heldMu.Unlock()
 	return f.damage
+}
+
+// hold takes in what the file holds now.
+func (f *File) hold(s State) {
+	f.heldMu.Lock()
+	defer f.heldMu.Unlock()
+	f.state, f.exists, f.damage = s, true, nil
 }
 
 // Reload reads the file anew, for a session that begins again from what is
@@ -151,7 +162,7 @@ func (f *File) reload() error {
 	s, err := Read(f.path)
 	switch {
 	case err == nil:
-		f.state, f.exists, f.damage = s, true, nil
+		f.hold(s)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case f.exists || f.damage != nil:
@@ -191,7 +202,7 @@ func (f *File) Save(s State) error {
 	if err := f.replace(b); err != nil {
 		return unusable("save the file "+f.path, f.path, err)
 	}
-	f.state, f.exists, f.damage = s, true, nil
+	f.hold(s)
 	if err := syncDir(f.path); err != nil {
 		return unusable("sync the directory of "+f.path, f.path, err)
 	}

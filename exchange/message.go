@@ -84,6 +84,13 @@ func newPublishing(ev *schema.Event, replayed bool) (key string, p amqp.Publishi
 	return routingKey(ev.AggregateID), p, nil
 }
 
+// Check gives a *schema.BadEventError where no message can carry ev, whatever
+// broker it is for.
+func Check(ev *schema.Event) error {
+	_, _, err := newPublishing(ev, false)
+	return err
+}
+
 // routingKey is what the consistent-hash exchange hashes: the aggregate id, or
 // its SHA-256 in hex where it is too long for a routing key.
 func routingKey(aggregateID string) string {

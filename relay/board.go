@@ -138,6 +138,12 @@ func (b *board) lag() float64 {
 	return since(b.now.newest).Seconds()
 }
 
+func (b *board) lagSeconds() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lag()
+}
+
 // runway counts from the newest settled transaction: its file can be purged
 // no earlier than the retention after it.
 func (b *board) runway() float64 {

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -46,6 +47,11 @@ type Config struct {
 	OnBadEvent   OnBadEvent    // Defaults to StopOnBad.
 	Listen       string        // address of the status page, metrics and health; empty: none
 	Debug        bool          // serve profiles there, too
+
+	// Signals that a running relay takes: SIGHUP makes it read its password and
+	// certificate files again and connect anew, SIGUSR1 makes it log where it
+	// stands. Defaults to none.
+	Signals <-chan os.Signal
 
 	Logger zerolog.Logger
 }

@@ -29,10 +29,14 @@ type HistoryOrder struct {
 // replayer replays log files.
 type replayer struct {
 	cfg     Config
+	order   HistoryOrder
 	log     zerolog.Logger
 	archive *binlog.Archive
 	only    *binlog.GTIDSet
-	secret  secret // of the broker
+	secret  secret      // of the broker
+	mapped  bool        // a session saw changes of the table
+	unseen  bool        // and text that may have been one
+	within  binlog.GTID // the transaction that the last session stopped in
 }
 
 // ReplayHistory replays the outbox inserts that stand in log files: for
@@ -84,13 +88,20 @@ func openHistory(ctx context.Context, cfg Config, order HistoryOrder) (*replayer
 		}
 	}
 	archive, err := binlog.OpenArchive(ctx, files)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil, stopped(nil)
+	case err != nil:
 		return nil, err
 	}
-	r := &replayer{cfg: cfg, log: cfg.Logger, archive: archive, only: archive.Set, secret: secret{path: cfg.BrokerPasswordFile}}
+	r := &replayer{cfg: cfg, order: order, log: cfg.Logger, archive: archive, only: archive.Set, secret: secret{path: cfg.BrokerPasswordFile}}
 	if order.Only != nil {
 		r.only = order.Only
-		if lacks := order.Only.Minus(archive.Set); !lacks.IsEmpty() {
+		switch lacks := order.Only.Minus(archive.Set); {
+		case lacks.IsEmpty():
+		case order.Only.Minus(lacks).IsEmpty():
+			return nil, fmt.Errorf("%w: none of the transactions of --gtid is in the files, which have '%s'; give the files that have them: %s", ErrUnfit, archive.Set, lacks)
+		default:
 			return nil, fmt.Errorf("%w: %d transactions of --gtid are not in the files: %s; give the files that have them, or ask for those that these have: --gtid '%s'",
 				ErrUnfit, lacks.Count(), lacks, order.Only.Minus(lacks))
 		}
@@ -110,6 +121,8 @@ func (r *replayer) each(ctx context.Context, f func(*binlog.Tx) error) error {
 			return nil
 		case ctx.Err() != nil:
 			return stopped(nil)
+		case errors.Is(err, binlog.ErrUnreadable):
+			return r.without(err, r.only, p.Within().String())
 		case err != nil:
 			return unavailable(err)
 		}
@@ -121,10 +134,16 @@ func (r *replayer) each(ctx context.Context, f func(*binlog.Tx) error) error {
 
 // end tells what a reader of the files must know.
 func (r *replayer) end(p *binlog.Playback) {
+	if files := r.order.Files; !r.archive.Ended && r.order.Only == nil {
+		r.log.Warn().Str("file", files[len(files)-1]).Msg("the last file has no end, as one has that its server is writing, or that is cut off: what came behind its last whole transaction is not replayed")
+	}
 	for _, gtid := range p.Undecided() {
 		r.log.Warn().Stringer("gtid", gtid).Msg("an XA transaction is prepared in the files, and not decided there: it is not replayed")
 	}
-	if !p.Mapped() {
+	if r.unseen || p.Unseen() {
+		r.log.Warn().Msg("statements of other tables are in the files as text: if a trigger, view or routine writes from them into the outbox, its rows are not replayed; look for them in the table")
+	}
+	if !r.mapped && !p.Mapped() {
 		r.log.Warn().Str("table", r.cfg.Source.Table).Msg("the files have no change of the table in the transactions that are asked for; is --table right?")
 	}
 }
@@ -258,14 +277,26 @@ func (r *replayer) left(state checkpoint.State, err error) error {
 	}
 	rest := r.only.Minus(settled)
 	var bad *schema.BadEventError
-	if !errors.As(err, &bad) || bad.GTID == "" {
-		return fmt.Errorf("%w; not all is replayed; to go on with the rest: type the same again with --gtid '%s'", err, rest)
+	switch {
+	case errors.As(err, &bad) && bad.GTID != "":
+		return r.without(err, rest, bad.GTID)
+	case errors.Is(err, binlog.ErrUnreadable):
+		return r.without(err, rest, r.within.String())
 	}
-	own, parseErr := binlog.ParseGTIDSet(bad.GTID)
+	return fmt.Errorf("%w; not all is replayed; to go on with the rest: type the same again with --gtid '%s'", err, rest)
+}
+
+// without adds to an error how to replay the rest without the transaction that
+// it is about.
+func (r *replayer) without(err error, rest *binlog.GTIDSet, gtid string) error {
+	own, parseErr := binlog.ParseTransactions(gtid)
 	if parseErr != nil {
 		return errors.Join(err, parseErr)
 	}
-	return fmt.Errorf("%w; to go on without its transaction: type the same again with --gtid '%s'", err, rest.Minus(own))
+	if rest = rest.Minus(own); rest.IsEmpty() {
+		return fmt.Errorf("%w; nothing else is left", err)
+	}
+	return fmt.Errorf("%w; to go on without its transaction: type the same again with --gtid '%s'", err, rest)
 }
 
 // session replays what state does not cover, and moves state over what is
@@ -296,8 +327,10 @@ func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done b
 	}
 	err = s.run(ctx)
 	*state = ledger.snapshot()
+	r.within = p.Within()
 	if err == nil && s.ended {
 		r.end(p)
 	}
+	r.mapped, r.unseen = r.mapped || p.Mapped(), r.unseen || p.Unseen()
 	return err == nil && s.ended, err
 }

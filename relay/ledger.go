@@ -96,6 +96,21 @@ func (l *ledger) park(mark *checkpoint.Parked) {
 // ends of transactions.
 func (l *ledger) held() int { return len(l.queue) }
 
+// stuck adds to an error about an event of which transaction it is.
+func (l *ledger) stuck(bad *schema.BadEventError, err error) error {
+	for _, it := range l.queue {
+		if !it.end && (it.event.Bad == bad || identityOf(&it.event) == identity{bad.ID, bad.Sequence}) {
+			return &binlog.TxError{GTID: it.tx.GTID, Prepared: it.tx.Prepared, Err: err}
+		}
+	}
+	return err
+}
+
+// reached tells whether all before the transaction is covered by the state.
+func (l *ledger) reached(gtid binlog.GTID) bool {
+	return len(l.queue) == 0 || l.queue[0].tx.GTID == gtid
+}
+
 // unsettled tells whether anything admitted is not yet covered by the state.
 func (l *ledger) unsettled() bool { return len(l.queue) > 0 }
 

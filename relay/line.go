@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/schema"
 )
 
@@ -105,6 +106,24 @@ func readLine(text []byte) (Line, error) {
 	l.Headers = numbers(l.Headers)
 	return l, err
 }
+
+// sendable is the event that the line was made of; a *schema.BadEventError where
+// it cannot be sent, whatever the broker.
+func (l *Line) sendable() (*schema.Event, error) {
+	if l.Broken {
+		return nil, &schema.BadEventError{ID: l.ID, GTID: l.GTID, Broken: true, Reason: l.Reason}
+	}
+	e, err := l.event()
+	if err != nil {
+		return nil, err
+	}
+	return e, exchange.Check(e)
+}
+
+// holds tells whether later events of the aggregate wait for this one, which
+// cannot be sent. Of a row whose aggregate could not be read it is not known
+// which those are.
+func (l *Line) holds() bool { return l.AggregateID != "" || !l.Broken }
 
 // event is the event that the line was made of.
 func (l *Line) event() (*schema.Event, error) {

@@ -11,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/outboxrelay/relay/checkpoint"
@@ -33,9 +35,15 @@ type identity struct {
 
 func identityOf(e *schema.Event) identity { return identity{e.ID, e.Sequence} }
 
+// What becomes of a parked event, which then waits no more.
+const (
+	goneSent    = "sent"
+	goneDropped = "dropped"
+)
+
 // parkedNote is a line of the parked file that is no event.
 type parkedNote struct {
-	Gone     string `json:"gone,omitempty"` // sent or dropped: what became of the event, which waits no more
+	Gone     string `json:"gone,omitempty"` // goneSent or goneDropped
 	ID       string `json:"id,omitempty"`
 	Sequence int64  `json:"sequence,omitempty"`
 
@@ -43,6 +51,9 @@ type parkedNote struct {
 	// anew, and how many lines were then written behind this one.
 	Anew   *string `json:"anew,omitempty"`
 	Events int     `json:"events,omitempty"`
+	// And the ids that were let go before that, so that who types it again is
+	// not told that there are none.
+	Dropped []string `json:"dropped,omitempty"`
 }
 
 // parked is what a parked file holds. Each of its lines ends with a checksum of
@@ -57,12 +68,14 @@ type parked struct {
 	sum    string          // of all lines
 	summed bool            // the first line has its checksum, and so all have
 	sums   map[string]bool // that the checkpoint may have
+	// dropped are ids that were let go since the file was last empty.
+	dropped map[string]bool
 }
 
 // readParked reads a parked file, which need not exist. Its events are returned
 // beside what else it holds.
 func readParked(path string) ([]Line, parked, error) {
-	p := parked{path: path, sums: map[string]bool{}}
+	p := parked{path: path, sums: map[string]bool{}, dropped: map[string]bool{}}
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, p, nil
@@ -102,11 +115,17 @@ func (p *parked) parse(content []byte) error {
 		switch at, waits := waiting[who]; {
 		case note.Anew != nil && n == 1:
 			anew = note
+			for _, id := range note.Dropped {
+				p.dropped[id] = true
+			}
 		case note.Anew != nil, note.Gone != "" && !waits:
 			return fmt.Errorf("line %d does not belong there: %.80q", n, text)
 		case note.Gone != "":
 			all[at] = nil
 			delete(waiting, who)
+			if note.Gone == goneDropped {
+				p.dropped[note.ID] = true
+			}
 		default:
 			event, err := readLine(text)
 			if err != nil {
@@ -305,8 +324,9 @@ func (e *parkedEnd) close() {
 
 // rewrite replaces a parked file, durably, by one with these events. The
 // checkpoint may go on having the mark until it is saved with the new one,
-// which is returned; nil: nothing is parked.
-func (p *parked) rewrite(events []Line, mark *checkpoint.Parked) (*checkpoint.Parked, error) {
+// which is returned; nil: nothing is parked. drop are ids that were to be let
+// go.
+func (p *parked) rewrite(events []Line, mark *checkpoint.Parked, drop []string) (*checkpoint.Parked, error) {
 	before := p.sum
 	if mark != nil {
 		before = mark.Sum
@@ -316,7 +336,10 @@ func (p *parked) rewrite(events []Line, mark *checkpoint.Parked) (*checkpoint.Pa
 		return nil, fmt.Errorf("relay: parked events: %w", err)
 	}
 	e := &parkedEnd{path: p.path, file: file, buffer: bufio.NewWriter(file)}
-	err = cmp.Or(p.own(file), e.note(parkedNote{Anew: &before, Events: len(events)}))
+	for _, id := range drop {
+		p.dropped[id] = true
+	}
+	err = cmp.Or(p.own(file), e.note(parkedNote{Anew: &before, Events: len(events), Dropped: slices.Sorted(maps.Keys(p.dropped))}))
 	for i := range events {
 		if err == nil {
 			err = e.line(&events[i])

@@ -162,7 +162,7 @@ func TestParkedRewritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later, err := p.rewrite(list[1:], mark)
+	later, err := p.rewrite(list[1:], mark, nil)
 	if err != nil || later.Events != 3 {
 		t.Fatalf("got %+v, %v", later, err)
 	}
@@ -183,7 +183,7 @@ func TestParkedRewritten(t *testing.T) {
 	if _, p, err = readParked(path); err != nil {
 		t.Fatal(err)
 	}
-	if none, err := p.rewrite(nil, mark); err != nil || none != nil {
+	if none, err := p.rewrite(nil, mark, nil); err != nil || none != nil {
 		t.Errorf("nothing waits, and the checkpoint would have %+v, %v", none, err)
 	}
 	if got, p, err := readParked(path); err != nil || len(got) != 0 || p.fits(mark) != nil {

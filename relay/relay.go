@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -42,7 +41,13 @@ type Relay struct {
 
 	sourceSecret, brokerSecret secret
 
+	pulse  *pulse
+	reload chan struct{} // holds one request to connect anew
+
 	followed time.Time // when the session had connected both sides; zero: not yet
+	early    bool      // events before what ended the session are not settled
+
+	table *schema.Table // as the session found it
 }
 
 // Run relays until ctx ends, then settles what is in flight, saves the
@@ -76,7 +81,11 @@ func Run(ctx context.Context, cfg Config) error {
 // stop.
 func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err error) {
 	cfg.Source.Spool = filepath.Dir(file.Path())
-	r = &Relay{cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{}}
+	r = &Relay{
+		cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{},
+		pulse: new(pulse), reload: make(chan struct{}, 1),
+	}
+	r.cfg.Source.Waiting = r.pulse.server
 	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
 	r.board = newBoard()
 	state, _ := file.State()
@@ -114,6 +123,8 @@ func (r *Relay) retry(ctx context.Context) (last error) {
 		told()
 		r.board.end(last)
 	}()
+	defer r.notify(ctx)()
+	defer r.obey()()
 	waits := backoff.NewExponentialBackOff()
 	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 15*time.Second
 	var since time.Time // of the trouble; zero: none
@@ -123,12 +134,13 @@ func (r *Relay) retry(ctx context.Context) (last error) {
 		before, _ := r.file.State()
 		began := time.Now()
 		r.followed = time.Time{}
+		r.pulse.run(false)
 		err := r.session(ctx, max(left, lastAttempt))
 		if err == nil || (ctx.Err() != nil && lasting(err) == 0) {
 			r.log.Info().Msg("stopped")
 			return nil
 		}
-		if r.condemn(err) {
+		if r.condemn(err) || errors.Is(err, errReload) && lasting(err) == 0 && r.file.Reload() == nil {
 			continue
 		}
 		if lasting(err) != 0 && !r.anotherPassword(err) {
@@ -151,6 +163,7 @@ func (r *Relay) retry(ctx context.Context) (last error) {
 		r.log.Warn().Err(err).Str("wait", wait.Round(time.Millisecond).String()).Msg("session ended, another one begins after a wait")
 		select {
 		case <-time.After(wait):
+		case <-r.reload:
 		case <-ctx.Done():
 			r.log.Info().Msg("stopped")
 			return nil
@@ -180,19 +193,40 @@ func (r *Relay) condemn(err error) bool {
 // on behind it.
 func (r *Relay) wayOut(err error) error {
 	var bad *schema.BadEventError
-	state, _ := r.file.State()
+	var stuck *binlog.TxError
+	state, exists := r.file.State()
 	switch {
-	case !errors.As(err, &bad):
+	case errors.As(err, &bad) && bad.GTID == "":
+		return fmt.Errorf("%w%s; then: relay run", err, r.takeOut(bad))
+	case !errors.As(err, &stuck):
 		return err
-	case bad.GTID == "":
-		return fmt.Errorf("%w; mend the row or stamp it published, then start again", err)
+	case !exists: // it stands between the snapshot and the place where it was asked for
+		return fmt.Errorf("%w; a start from now on begins behind it: relay run", err)
+	case state.Backfill != nil:
+		return fmt.Errorf("%w; it was written since the backfill began, and to begin that anew, behind it, so that the rows sent already come again: mv %s %[2]s.old; relay run", err, r.file.Path())
 	}
-	behind, failure := binlog.ParseGTIDSet(state.GTIDSet)
-	one, other := binlog.ParseGTIDSet(bad.GTID)
-	if failure != nil || other != nil {
+	position, failure := binlog.ParseGTIDSet(state.GTIDSet)
+	if failure != nil {
 		return err
 	}
-	return fmt.Errorf("%w; to go on behind its transaction, when its rows are dealt with: relay resume --from-gtid '%s' --yes", err, behind.Union(one))
+	sequential := position.Flavor() == binlog.MariaDB // a position behind it has all before it, too
+	switch {
+	case sequential && r.early:
+		return fmt.Errorf("%w; events before it are not confirmed yet: start again until they are: relay run", err)
+	case sequential && position.Has(stuck.GTID): // its number is not above one before it
+		return fmt.Errorf("%w; when the number that SELECT @@GLOBAL.gtid_binlog_pos tells is above that: relay resume --yes --from-gtid with what it tells, which skips all up to it", err)
+	}
+	behind, skipped := stuck.Skip(position)
+	return fmt.Errorf("%w; to go on behind it, when the outbox rows of all that this skips, %s, are dealt with: relay resume --from-gtid '%s' --yes", err, skipped, behind)
+}
+
+// takeOut is how a backfill gets past a row. One that tells of many rows has
+// said so itself.
+func (r *Relay) takeOut(bad *schema.BadEventError) string {
+	if bad.ID == "" && bad.Row == nil {
+		return ""
+	}
+	return "; mend the row, or, when it is dealt with, take it out of the backfill: " + binlog.TakeOut(r.table, bad)
 }
 
 // session connects both sides, within the limit, and relays once.
@@ -214,6 +248,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		return err
 	}
 	defer server.Close()
+	r.table = table
 	r.sourceSecret.accepted()
 	r.board.met(server, table)
 	r.board.connected(true, false)
@@ -263,12 +298,13 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	}
 	ledger.park(mark)
 	s := &session{
-		alarm: alarm, lot: parking, condemned: r.condemned,
+		alarm: alarm, reload: r.reload, pulse: r.pulse, lot: parking, condemned: r.condemned,
 		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,
 		window: r.cfg.Window, declares: r.cfg.Broker.Partitions > 0, drain: r.cfg.DrainTimeout, board: r.board, log: r.log,
 	}
 	s.show(true)
 	err = s.run(ctx)
+	err, r.early = s.stuck(err)
 	if err != nil {
 		side := "source"
 		if broker.Err() != nil {
@@ -346,13 +382,10 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 	}
 	state.GTIDSet = position.String()
 	if r.cfg.Start != Earliest { // whose place is long ago
-		again, err := server.Table(ctx)
-		if err != nil {
+		if err := server.Unaltered(ctx, table); err != nil {
 			return state, nil, err
 		}
-		if state.Columns = columnsOf(table.Columns); !slices.EqualFunc(again.Columns, table.Columns, schema.Column.Same) {
-			return state, nil, fmt.Errorf("relay: %s was altered while the first checkpoint was made", table)
-		}
+		state.Columns = columnsOf(table.Columns)
 	}
 	var snapshot *binlog.Backfill
 	if r.cfg.Start == Backfill {

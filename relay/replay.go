@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
@@ -80,7 +81,7 @@ func parkedOf(path, outbox string, state checkpoint.State, exists bool, order Re
 		return p, err
 	}
 	for _, id := range order.Drop {
-		if !slices.ContainsFunc(p.events, func(e Line) bool { return e.ID == id }) {
+		if !p.dropped[id] && !slices.ContainsFunc(p.events, func(e Line) bool { return e.ID == id }) {
 			return p, fmt.Errorf("%w: --drop %s: no such event is parked in %s; list them with: relay replay --parked --dry-run", ErrUsage, shown(id), p.path)
 		}
 	}
@@ -114,17 +115,41 @@ func listParked(path, outbox string, order ReplayOrder, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	stuck := map[string]string{} // by aggregate: the id of the event that holds it
 	for _, e := range p.events {
-		e.Would = "send"
-		switch {
-		case order.DropAll, slices.Contains(order.Drop, e.ID):
-			e.Would = "drop"
-		case e.Broken:
-			e.Would = "keep"
+		if err := e.foresee(order, stuck); err != nil {
+			return err
 		}
 		if err := e.writeTo(out); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// foresee tells what a replay would do with the event, as far as that can be
+// told without the broker, and why it would keep it.
+func (l *Line) foresee(order ReplayOrder, stuck map[string]string) error {
+	if order.DropAll || slices.Contains(order.Drop, l.ID) {
+		l.Would = "drop"
+		return nil
+	}
+	if holder, held := stuck[l.AggregateID]; held {
+		l.Would, l.Behind = "keep", holder
+		return nil
+	}
+	_, err := l.sendable()
+	var bad *schema.BadEventError
+	switch {
+	case err == nil:
+		l.Would = "send"
+		return nil
+	case !errors.As(err, &bad):
+		return err
+	}
+	l.Would, l.Reason = "keep", bad.Reason
+	if l.holds() {
+		stuck[l.AggregateID] = l.ID
 	}
 	return nil
 }
@@ -198,7 +223,7 @@ func (u *unparking) disconnect() {
 // next deals with one event.
 func (u *unparking) next(ctx context.Context, e *Line) error {
 	if slices.Contains(u.order.Drop, e.ID) {
-		return u.note("dropped", e)
+		return u.note(goneDropped, e)
 	}
 	if u.stuck[e.AggregateID] {
 		u.kept = append(u.kept, *e)
@@ -208,11 +233,11 @@ func (u *unparking) next(ctx context.Context, e *Line) error {
 	var bad *schema.BadEventError
 	switch {
 	case err == nil:
-		return u.note("sent", e)
+		return u.note(goneSent, e)
 	case errors.As(err, &bad):
 		fmt.Fprintf(u.out, "kept      %s: %s\n", shown(e.ID), bad.Reason)
 		u.kept = append(u.kept, *e)
-		if e.AggregateID != "" || !e.Broken { // else it is not known what waits for it
+		if e.holds() {
 			u.stuck[e.AggregateID] = true
 		}
 		return nil
@@ -227,7 +252,7 @@ func (u *unparking) note(gone string, e *Line) error {
 	if now := time.Now(); err == nil && now.Sub(u.synced) > saveInterval {
 		u.synced, err = now, u.end.sync()
 	}
-	word := map[string]string{"sent": "confirmed", "dropped": "dropped  "}[gone]
+	word := map[string]string{goneSent: "confirmed", goneDropped: "dropped  "}[gone]
 	fmt.Fprintf(u.out, "%s %s (sequence %d)\n", word, shown(e.ID), e.Sequence)
 	if err != nil {
 		return fmt.Errorf("%w; that event %s is %s could not be noted", err, shown(e.ID), gone)
@@ -238,10 +263,7 @@ func (u *unparking) note(gone string, e *Line) error {
 // send sends one event and waits for its receipt, after a stop for the drain
 // timeout at most. One that cannot be sent is a *schema.BadEventError.
 func (u *unparking) send(ctx context.Context, e *Line) error {
-	if e.Broken {
-		return &schema.BadEventError{ID: e.ID, GTID: e.GTID, Broken: true, Reason: e.Reason}
-	}
-	event, err := e.event()
+	event, err := e.sendable()
 	if err != nil {
 		return err
 	}
@@ -276,7 +298,7 @@ func (u *unparking) leave(p *parked, file *checkpoint.File, cause error) error {
 	state, _ := file.State()
 	left := append(u.kept, u.left...)
 	if u.gone > 0 || len(left) == 0 {
-		mark, err := p.rewrite(left, state.Parked)
+		mark, err := p.rewrite(left, state.Parked, u.order.Drop)
 		if err == nil {
 			state.Parked = mark
 			err = file.Save(state)
@@ -288,9 +310,29 @@ func (u *unparking) leave(p *parked, file *checkpoint.File, cause error) error {
 	}
 	switch {
 	case cause != nil:
-		return fmt.Errorf("%w; %d events are still parked in %s; to go on: relay replay --parked", cause, len(left), p.path)
+		return fmt.Errorf("%w; %d events are still parked in %s; to go on: relay replay --parked%s", cause, len(left), p.path, u.drops())
 	case len(left) > 0:
 		return fmt.Errorf("%w: %d events are still parked in %s; let one go with: relay replay --parked --drop ID", ErrDifferences, len(left), p.path)
 	}
 	return nil
+}
+
+// drops are the flags for what is still to be let go.
+func (u *unparking) drops() (flags string) {
+	for _, id := range u.order.Drop {
+		if slices.ContainsFunc(u.left, func(e Line) bool { return e.ID == id }) {
+			flags += " --drop " + typed(id)
+		}
+	}
+	return flags
+}
+
+// typed is a text as a shell takes it for one word.
+func typed(text string) string {
+	if text != "" && strings.IndexFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.:/@+=", r)
+	}) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -24,6 +24,7 @@ const (
 	reportInterval = time.Minute // between log lines that tell how far it is
 
 	saveInterval = 250 * time.Millisecond // between saves of the checkpoint
+	slowSave     = 5 * time.Second        // from which on a save holds everything up
 	firstRetry   = 100 * time.Millisecond // before a refused event is sent again
 	lastRetry    = 10 * time.Second       // the longest such wait
 
@@ -31,6 +32,9 @@ const (
 	// settled: transactions without events count, too.
 	readAhead = 4
 )
+
+// errReload: the relay was told to read its files again and to connect anew.
+var errReload = errors.New("relay: connecting anew, with what the files hold now")
 
 // errReceipts: the broker's receipts ended without a word about the reason.
 var errReceipts = errors.New("relay: the broker's receipts ended")
@@ -65,6 +69,8 @@ type session struct {
 	declares bool
 	drain    time.Duration
 	board    *board
+	pulse    *pulse          // nil: nobody wants to know
+	reload   <-chan struct{} // to end and begin anew; nil: never
 	log      zerolog.Logger
 
 	current     *binlog.Tx // being admitted
@@ -76,8 +82,11 @@ type session struct {
 	refusal     error      // the last one
 	warned      time.Time  // of refusals
 	saved       chan error // from the saver; nil: none is at work
+	saving      time.Time  // when it began
 	arrived     bool       // a transaction, since show last looked
 	reported    time.Time  // when report last did
+	// Since then: events settled, and transactions read.
+	events, transactions int
 }
 
 // retry is an event that the broker refused.
@@ -123,12 +132,15 @@ func (s *session) run(ctx context.Context) error {
 		}
 		return deadline == nil && !s.ended || s.outstanding > 0
 	}
+	s.pulse.run(true)
+	defer s.pulse.run(false)
 	for going() {
+		s.turn()
 		if err := s.admit(); err != nil {
 			stop(err)
 		}
 		var incoming <-chan fetched
-		if s.current == nil && deadline == nil && !s.ended && s.ledger.held() < readAhead*s.window {
+		if s.current == nil && deadline == nil && !s.ended && s.ledger.held() < readAhead*s.window && !s.savesSlowly() {
 			incoming = transactions
 		}
 		select {
@@ -163,6 +175,8 @@ func (s *session) run(ctx context.Context) error {
 			}
 		case err := <-s.alarm:
 			stop(err)
+		case <-s.reload:
+			stop(errReload)
 		case <-stopping:
 			stopping = nil
 			s.log.Info().Int("in_flight", s.outstanding).Msg("stopping: settling what is in flight")
@@ -172,6 +186,17 @@ func (s *session) run(ctx context.Context) error {
 		}
 	}
 	return s.leave(ctx, s.undrained(ctx, cause))
+}
+
+// stuck adds to what is wrong with an event of which transaction it is. early:
+// events before that are not settled.
+func (s *session) stuck(err error) (_ error, early bool) {
+	var bad *schema.BadEventError
+	if errors.As(err, &bad) && bad.GTID != "" {
+		err = s.ledger.stuck(bad, err)
+	}
+	var tx *binlog.TxError
+	return err, errors.As(err, &tx) && !s.ledger.reached(tx.GTID)
 }
 
 // undrained is the end of a session with events in flight. To a relay that
@@ -190,6 +215,7 @@ func (s *session) read(reading context.Context) (<-chan fetched, <-chan struct{}
 		defer close(done)
 		for {
 			tx, err := s.source.Next(reading)
+			s.pulse.hand(true)
 			select {
 			case transactions <- fetched{tx, err}:
 			case <-reading.Done():
@@ -198,6 +224,7 @@ func (s *session) read(reading context.Context) (<-chan fetched, <-chan struct{}
 			if err != nil {
 				return
 			}
+			s.pulse.hand(false)
 		}
 	}()
 	return transactions, done
@@ -211,6 +238,9 @@ func (s *session) admit() error {
 		if s.next == len(s.current.Events) {
 			s.ledger.finish(s.current)
 			s.board.transaction(s.current)
+			if s.current.Last {
+				s.transactions++
+			}
 			s.current = nil
 			break
 		}
@@ -292,6 +322,7 @@ func (s *session) settle(receipt exchange.Receipt) error {
 		}
 		s.ledger.settle(it)
 		s.board.confirm(it)
+		s.events++
 		if next := s.lanes.leave(it); next != nil {
 			s.publish(next)
 		}
@@ -354,7 +385,7 @@ func (s *session) save() {
 	}
 	s.ledger.dirty = false
 	state, saved := s.ledger.snapshot(), make(chan error, 1)
-	s.saved = saved
+	s.saved, s.saving = saved, time.Now()
 	go func() { saved <- s.write(state) }()
 }
 
@@ -365,6 +396,18 @@ func (s *session) write(state checkpoint.State) error {
 		s.board.saved(state)
 	}
 	return err
+}
+
+// savesSlowly tells whether the checkpoint has been on its way to the disk for
+// long: meanwhile nothing new is taken in, since a crash would send it again.
+func (s *session) savesSlowly() bool { return s.saved != nil && time.Since(s.saving) > slowSave }
+
+// turn tells the pulse that the loop has come round, unless a save hangs: then
+// it gets nowhere.
+func (s *session) turn() {
+	if s.saved == nil || time.Since(s.saving) < loopLimit {
+		s.pulse.turn()
+	}
 }
 
 // leave saves what is settled, once and for good, and returns why the session
@@ -396,7 +439,8 @@ func unsaved(ctx context.Context, cause error) error {
 	return fmt.Errorf("%w: stopped, but what is settled could not be saved and is sent again at the next start: %w", ErrUnavailable, cause)
 }
 
-// report tells once a minute how far the session is.
+// report tells once a minute how far the session is, and how many events and
+// transactions that minute had.
 func (s *session) report(now time.Time) {
 	if s.reported.IsZero() {
 		s.reported = now
@@ -406,7 +450,10 @@ func (s *session) report(now time.Time) {
 	}
 	s.reported = now
 	state := s.ledger.snapshot()
-	line := s.log.Info().Str("position", state.GTIDSet).Int64("sequence", state.Sequence).Int("in_flight", s.outstanding)
+	line := s.log.Info().Str("position", state.GTIDSet).Int64("sequence", state.Sequence).
+		Int("events", s.events).Int("transactions", s.transactions).Int("in_flight", s.outstanding).
+		Float64("lag_seconds", s.board.lagSeconds())
+	s.events, s.transactions = 0, 0
 	if b := state.Backfill; b != nil {
 		line = line.Str("backfill_after", b.After).Str("backfill_until", b.Until)
 	} else if !s.ledger.newest.IsZero() {
@@ -423,6 +470,8 @@ func (s *session) show(following bool) {
 		reason = "the broker blocks publishing: " + text
 	} else if s.untaken > 0 {
 		reason = "the broker refuses events: " + s.refusal.Error()
+	} else if s.savesSlowly() {
+		reason = fmt.Sprintf("the disk has been at the save of the checkpoint since %s", s.saving.Format(time.TimeOnly))
 	}
 	// Who reads a backlog without outbox rows has nothing unsettled either.
 	caughtUp := !s.ledger.unsettled() && s.current == nil && (!s.arrived || time.Since(s.ledger.newest) < time.Second)

@@ -80,17 +80,20 @@ var loadCharsets = sync.OnceValue(func() charsets {
 })
 
 // CollationCharset is the character set of a collation by its id, as a table
-// map has it; empty where the id is unknown.
-func CollationCharset(id int) string {
+// map has it; empty where the id is unknown. MariaDB adds collations of its own
+// to sets that both servers have; of those ids MySQL leaves some to its users.
+func CollationCharset(id int, mariadb bool) string {
 	if c, ok := loadCharsets().byCollation[id]; ok {
 		return c.name
 	}
-	// MariaDB adds collations of its own to sets that both servers have.
+	if !mariadb {
+		return ""
+	}
 	switch {
 	case 576 <= id && id < 768: // Croatian and others, 32 ids for each
 		return []string{"utf8mb3", "utf8mb4", "ucs2", "utf16", "", "utf32"}[(id-576)/32]
 	case 1024 < id && id < 1792: // NOPAD: 1024 more than the one with it
-		return CollationCharset(id - 1024)
+		return CollationCharset(id-1024, mariadb)
 	case 2048 <= id && id < 2048+5*256: // UCA 14.0.0
 		return []string{"utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32"}[(id-2048)/256]
 	}

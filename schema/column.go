@@ -152,5 +152,6 @@ func (c Column) can(r Role, table string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("column %s is %s, which cannot hold the %s", c.Name, c.Type, r)
+	return fmt.Errorf("column %s is %s, which cannot hold the %s; type: ALTER TABLE %s MODIFY %s %s; or name another column: --columns %s=NAME",
+		c.Name, c.Type, r, table, c.Name, roleTypes[r], r)
 }

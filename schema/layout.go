@@ -48,6 +48,21 @@ var roleKinds = [Roles][]Kind{
 	RoleTrace:         {Text},
 }
 
+// roleTypes are types that can serve a role, for whoever has to change one.
+var roleTypes = [Roles]string{
+	RoleID:            "VARCHAR(255) NOT NULL",
+	RoleAggregateID:   "VARCHAR(255) NOT NULL",
+	RoleAggregateType: "VARCHAR(255)",
+	RoleEventType:     "VARCHAR(255)",
+	RoleTopic:         "VARCHAR(255) NOT NULL",
+	RolePayload:       "LONGTEXT",
+	RoleHeaders:       "LONGTEXT",
+	RoleVersion:       "BIGINT",
+	RoleCreatedAt:     "DATETIME(6)",
+	RoleStatus:        "VARCHAR(20)",
+	RoleTrace:         "TEXT",
+}
+
 // Layout is a convention of column names.
 type Layout string
 

@@ -21,7 +21,8 @@
 # is in DIR/pid. SIGTERM to this script stops it cleanly; the script ends when the server ends.
 # Without Docker, where a mount namespace is permitted, the script becomes the server: one process.
 #
-# A MySQL server with --binlog-encryption=ON among its options gets a keyring in a file beside its data.
+# A MySQL server with --binlog-encryption=ON among its options gets a keyring in a file beside its data,
+# and a MariaDB with --encrypt-binlog=ON a file of keys.
 #
 # Every step can be killed at any moment: what takes time is built beside its name and then renamed.
 set -euo pipefail
@@ -317,6 +318,10 @@ mariadbd() { # DIR PORT OPTIONS...
   claim "$@"
   local dir=$1 port=$2
   shift 2
+  if [[ " $* " == *' --encrypt-binlog=ON '* ]]; then
+    [[ -e $dir/keys ]] || echo "1;$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')" >"$dir/keys"
+    set -- --plugin-load-add=file_key_management --loose-file-key-management-filename=/srv/keys "$@"
+  fi
   if engine; then dockerise "$dir" "$port" mariadb mariadbd "${mariadbd_options[@]}" "$@"; fi
   ready_mariadb
   furnish "$dir" "$dev/mariadb-template"
@@ -414,6 +419,7 @@ dockerise() {
     files=(-v "$dir/bin/mysqld.my:/usr/sbin/mysqld.my:ro"
       -v "$dir/bin/component_keyring_file.cnf:/usr/lib64/mysql/plugin/component_keyring_file.cnf:ro")
   fi
+  if [[ -e $dir/keys ]]; then files+=(-v "$dir/keys:/srv/keys:ro"); fi
   echo "$name" >"$dir/container"
   docker rm -f "$name" &>/dev/null || true
   docker run --rm --name "$name" --hostname "$service" -p "127.0.0.1:$port:$inner" -v "$dir/data:$volume" "${files[@]}" \

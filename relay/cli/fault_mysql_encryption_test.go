@@ -43,7 +43,12 @@ func TestFaultMySQLEncrypted(t *testing.T) {
 func (r *rig) status() string {
 	r.t.Helper()
 	var file, offset, rest string
-	if err := r.db.QueryRow("SHOW BINARY LOG STATUS").Scan(&file, &offset, &rest, &rest, &rest); err != nil {
+	into := []any{&file, &offset, &rest, &rest, &rest}
+	query := "SHOW BINARY LOG STATUS"
+	if r.mariadb() {
+		query, into = "SHOW MASTER STATUS", into[:4]
+	}
+	if err := r.db.QueryRow(query).Scan(into...); err != nil {
 		r.t.Fatal(err)
 	}
 	return file + ":" + offset

@@ -24,6 +24,7 @@ type mysqld struct {
 	t       testing.TB
 	dir     string // the server's, with its data
 	port    int
+	command string // of servers.sh
 	options []string
 	process *os.Process   // of servers.sh, which the server ends with
 	exited  chan struct{} // closed when it has ended
@@ -32,7 +33,13 @@ type mysqld struct {
 // newMysqld starts one, and ends it with the test.
 func newMysqld(t testing.TB, options ...string) *mysqld {
 	t.Helper()
-	m := &mysqld{t: t, dir: t.TempDir(), options: options}
+	return startServer(t, "mysqld", options...)
+}
+
+// startServer starts a mysqld or mariadbd.
+func startServer(t testing.TB, command string, options ...string) *mysqld {
+	t.Helper()
+	m := &mysqld{t: t, dir: t.TempDir(), command: command, options: options}
 	for m.port == 0 { // one from which the kernel takes none for clients
 		port := 20000 + rand.IntN(10000)
 		if listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
@@ -58,7 +65,7 @@ func (m *mysqld) start() {
 		m.t.Fatal(err)
 	}
 	var output bytes.Buffer
-	cmd := exec.Command(script, append([]string{"mysqld", m.dir, strconv.Itoa(m.port)}, m.options...)...)
+	cmd := exec.Command(script, append([]string{m.command, m.dir, strconv.Itoa(m.port)}, m.options...)...)
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		m.t.Fatal(err)

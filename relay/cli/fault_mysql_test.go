@@ -83,7 +83,7 @@ func (r *rig) write(ctx context.Context, l *load) error {
 	var places []string
 	var args []any
 	for n := last + 1; n <= last+3; n++ {
-		places = append(places, "(?, ?, 'order.placed', '{}', UTC_TIMESTAMP(6))")
+		places = append(places, "(?, ?, 'order.placed', '{\"note\": \""+planted+"\"}', UTC_TIMESTAMP(6))")
 		args = append(args, id(n), n%100)
 	}
 	statement := "INSERT INTO outbox (id, aggregate_id, topic, payload, created_at) VALUES " + strings.Join(places, ", ")

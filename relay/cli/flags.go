@@ -233,7 +233,7 @@ func logger(c *cli.Context) (zerolog.Logger, error) {
 	default:
 		return zerolog.Logger{}, usage("--log-level %q is none of debug, info, warn, error", name)
 	}
-	out := c.App.ErrWriter
+	out := forJournal(c.App.ErrWriter)
 	terminal := false
 	if file, ok := out.(*os.File); ok {
 		terminal = isatty.IsTerminal(file.Fd())

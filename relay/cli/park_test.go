@@ -76,7 +76,7 @@ func TestPark(t *testing.T) {
 
 	r.run("replay").want(t, 64, "relay replay --parked")
 	r.run("replay", "--parked", "--drop", "none").want(t, 64, "no such event")
-	r.run("replay", "--parked", "--dry-run", "--drop", idText(2)).want(t, 0, `"would":"drop"`, `"would":"send"`, "h"+strings.Repeat("h", 200))
+	r.run("replay", "--parked", "--dry-run", "--drop", idText(2)).want(t, 0, `"would":"drop"`, `"would":"send"`, `{"would":"keep","id":"`+idText(4)+`"`, "h"+strings.Repeat("h", 200))
 	r.run("replay", "--parked", "--drop", idText(2)).want(t, 3, "dropped   "+idText(2), "confirmed "+idText(3), "kept      "+idText(4), "kept      "+idText(6))
 	again := r.take(0)
 	if got := messageIDs(again); !slices.Equal(got, []string{idText(3)}) || again[0].Headers["replayed"] != true {

@@ -21,11 +21,12 @@ sent stays, with those behind it, and the exit code is 3; --drop lets it go, wit
 all others of its id. An end before that is 75; type the same again. --drop-all
 is the way out where the file is damaged or missing: it sends nothing.
 
-With --from-binlog: reads binlog files, in the order in which the server wrote
-them, plain or packed by gzip or zstd. --to - prints the inserts into the outbox
-as lines of JSON, --to exchange publishes them as run does, and --dry-run counts
-them; --gtid takes only the transactions of a set. The checkpoint is neither read
-nor changed. No server is needed where the log has the columns' names
+With --from-binlog: reads binlog files of MySQL or MariaDB, in the order in which
+the server wrote them, plain or packed by gzip or zstd. --to - prints the inserts
+into the outbox as lines of JSON, --to exchange publishes them as run does, and
+--dry-run counts them; --gtid takes only the transactions of a set: of MariaDB
+0-1-42 is one, 0-1-23..57 are those with these numbers. The checkpoint is neither
+read nor changed. No server is needed where the log has the columns' names
 (binlog_row_metadata=FULL), else --mysql-dsn, whose table must still have the
 same columns. What is published has no header sequence. 0: all is confirmed. An
 end before that names the set that is left.
@@ -74,12 +75,18 @@ func replayFiles(c *cli.Context) error {
 	case to != "-" && (to != "" || !order.DryRun):
 		return usage("--to %q is none of -, exchange; to see what the files hold: relay replay --from-binlog %s --to -", to, order.Files[0])
 	}
+	if slices.Contains(order.Files, "") {
+		return usage("--from-binlog '' names no file; type: relay replay --from-binlog FILE --to -")
+	}
 	if c.IsSet("drop") || c.IsSet("drop-all") {
 		return usage("--drop is for parked events; out of binlog files, leave a transaction out with --gtid")
 	}
 	if c.IsSet("gtid") {
-		if order.Only, err = binlog.ParseGTIDSet(c.String("gtid")); err != nil {
+		if order.Only, err = binlog.ParseTransactions(c.String("gtid")); err != nil {
 			return usage("--gtid: %v", err)
+		}
+		if order.Only.IsEmpty() {
+			return usage("--gtid %q names no transaction; leave it out to replay all that the files have", c.String("gtid"))
 		}
 	}
 	if cfg.Logger, err = logger(c); err != nil {

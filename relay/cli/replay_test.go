@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -97,6 +98,10 @@ func TestReplayRefuses(t *testing.T) {
 		return path
 	}
 	cut := keep("cut", content[:len(content)-100])
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	encrypted := keep("encrypted", append([]byte("\xfdbin"), content[4:]...))
 	for _, tt := range []struct {
 		code int
@@ -113,6 +118,15 @@ func TestReplayRefuses(t *testing.T) {
 		{64, "is for parked events", []string{"--from-binlog", full, "--to", "-", "--table", "shop.outbox", "--drop", "x"}},
 		{64, "--window 0", []string{"--from-binlog", full, "--to", "-", "--table", "shop.outbox", "--window", "0"}},
 		{64, `"x" is not wanted here`, []string{"--to", "-", "x"}},
+		{64, "--from-binlog '' names no file", []string{"--from-binlog", "", "--to", "-", "--table", "shop.outbox"}},
+		{64, "--gtid \"\" names no transaction", []string{"--from-binlog", full, "--to", "-", "--table", "shop.outbox", "--gtid", ""}},
+		{64, "such as 0-1-23..57 of MariaDB", []string{"--from-binlog", full, "--to", "-", "--table", "shop.outbox", "--gtid", "0-1-5..3"}},
+		{78, "none of the transactions of --gtid is in the files, which have 'e43ca4ca-eccf-11f1-b123-02fc00000001:1-7'", []string{"--from-binlog", full, "--to", "-", "--table", "shop.outbox", "--gtid", "0-1-5"}},
+		{78, "it is no regular file", []string{"--from-binlog", os.DevNull, "--to", "-", "--table", "shop.outbox"}},
+		{78, "it is no regular file", []string{"--from-binlog", pipe, "--to", "-", "--table", "shop.outbox"}},
+		{78, "it is no regular file", []string{"--from-binlog", filepath.Dir(full), "--to", "-", "--table", "shop.outbox"}},
+		{78, capture(t, "mariadb.bin") + " was not written behind " + full, []string{"--from-binlog", full, capture(t, "mariadb.bin"), "--to", "-", "--table", "shop.outbox"}},
+		{78, "--mysql-dsn", []string{"--from-binlog", capture(t, "mariadb.bin"), "--to", "-", "--table", "shop.outbox"}},
 		{78, "no such file", []string{"--from-binlog", full + ".none", "--to", "-", "--table", "shop.outbox"}},
 		{78, "mysqlbinlog --read-from-remote-server --raw", []string{"--from-binlog", encrypted, "--to", "-", "--table", "shop.outbox"}},
 		{65, "copy it again", []string{"--from-binlog", cut, "--to", "-", "--table", "shop.outbox"}},
@@ -341,5 +355,52 @@ func TestReplayBadEvent(t *testing.T) {
 	r.run("replay", "--to", "exchange", "--partitions", "1", "--gtid", rest).want(t, 0, `"events":1,`)
 	if got := messageIDs(r.take(0)); !slices.Equal(got, []string{idText(1), idText(3)}) {
 		t.Errorf("sent %v, want events 1 and 3", got)
+	}
+}
+
+// TestReplayText: a statement that stands in the file as text is told by its
+// kind, file, place and GTID, and with the set that is left without it, whether
+// it is printed or published; that set goes through, with nothing more to say.
+// Seen to fail where the columns' names were missed first, and where a change of
+// the table at the end made its rows unseen.
+func TestReplayText(t *testing.T) {
+	t.Parallel()
+	r := rigOn(t, databaseOn(t, relaytest.PrivateMySQL(t, "--secure-file-priv=")), schema.SQL)
+	r.exec("SET GLOBAL binlog_row_metadata = FULL", "FLUSH BINARY LOGS")
+	file := r.lastLog()
+	conn, err := r.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	r.insert(conn, 1, 1)
+	if _, err := conn.ExecContext(t.Context(), "SET SESSION binlog_format = STATEMENT"); err != nil {
+		t.Fatal(err)
+	}
+	for n, statement := range []string{"INSERT", "REPLACE"} {
+		if _, err := conn.ExecContext(t.Context(), statement+" INTO outbox (id, aggregate_id, topic, payload, created_at) VALUES (x'"+hexID(n+2)+"', 1, 't', '{}', '2026-01-01')"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.insert(r.db, 4, 4)
+	r.exec("ALTER TABLE outbox ADD more INT", "FLUSH BINARY LOGS")
+	r.flags = append([]string{"--from-binlog"}, r.archive(file)...)
+	for _, to := range [][]string{{"--to", "-"}, {"--to", "exchange", "--partitions", "1"}} {
+		args := append([]string{"replay"}, to...)
+		for _, statement := range []string{"INSERT", "REPLACE"} {
+			got := r.run(args...)
+			got.want(t, 65, statement+" on "+r.database()+".outbox is in the log as text and not as rows", r.flags[1]+" before offset ", "transaction ", " in "+file+" before ", "to go on without its transaction: type the same again with --gtid '")
+			_, rest, _ := strings.Cut(got.stderr, "--gtid '")
+			rest, _, _ = strings.Cut(rest, "'")
+			args = append(args[:1+len(to)], "--gtid", rest)
+		}
+		if got := r.run(args...); got.code != 0 || strings.Contains(got.stderr, "warn") {
+			t.Errorf("%v: %d\n%s", args, got.code, got.stderr)
+		}
+	}
+	sent := messageIDs(r.take(0))
+	slices.Sort(sent)
+	if got := slices.Compact(sent); !slices.Equal(got, []string{idText(1), idText(4)}) {
+		t.Errorf("sent %v, want events 1 and 4", got)
 	}
 }

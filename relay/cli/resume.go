@@ -54,6 +54,7 @@ Examples; the first only tells what would happen:
 			if err != nil {
 				return err
 			}
+			cfg.Signals = signals()
 			return relay.Resume(c.Context, cfg, order, c.App.Writer)
 		},
 	}

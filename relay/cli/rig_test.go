@@ -28,6 +28,8 @@ import (
 const (
 	// secret is the password of every relay here; no output may hold it.
 	secret = "hunter2-Planted/Secret"
+	// planted is in the payload of what insert writes; no log may hold it.
+	planted = "planted-payload"
 	// patience bounds every wait.
 	patience = 45 * time.Second
 )
@@ -127,8 +129,8 @@ func (r *rig) insert(on execer, first, last int) {
 		var places []string
 		var args []any
 		for ; n <= last && len(places) < 5000; n++ {
-			places = append(places, "(?, ?, 'order.placed', '{}', UTC_TIMESTAMP(6))")
-			args = append(args, id(n), n%100)
+			places = append(places, "(?, ?, 'order.placed', ?, UTC_TIMESTAMP(6))")
+			args = append(args, id(n), n%100, `{"note": "`+planted+`"}`)
 		}
 		if _, err := on.ExecContext(context.Background(), "INSERT INTO outbox (id, aggregate_id, topic, payload, created_at) VALUES "+strings.Join(places, ", "), args...); err != nil {
 			r.t.Fatal(err)
@@ -185,6 +187,7 @@ func runAs(t testing.TB, user *syscall.Credential, env []string, args ...string)
 		t.Fatalf("relay %v does not end: %v\n%s", args, err, stderr.String())
 	}
 	noSecret(t, stdout.String()+stderr.String())
+	noPayload(t, stderr.String())
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
@@ -193,6 +196,14 @@ func noSecret(t testing.TB, text string) {
 	t.Helper()
 	if strings.Contains(text, secret) || strings.Contains(text, "hunter2") {
 		t.Errorf("the password is in:\n%s", text)
+	}
+}
+
+// noPayload fails the test when a log has a payload.
+func noPayload(t testing.TB, log string) {
+	t.Helper()
+	if strings.Contains(log, planted) {
+		t.Errorf("a payload is in:\n%s", log)
 	}
 }
 
@@ -224,8 +235,17 @@ func (r *rig) start(args ...string) *daemon {
 
 func (r *rig) startAs(command string, args ...string) *daemon {
 	r.t.Helper()
+	return r.startWith(nil, command, args...)
+}
+
+// startWith starts a relay with more in its environment.
+func (r *rig) startWith(environment []string, command string, args ...string) *daemon {
+	r.t.Helper()
 	log := filepath.Join(r.t.TempDir(), "relay.log")
-	c := relaytest.Command{Binary: relayBinary(r.t), Args: append(append([]string{command}, args...), r.flags...), Env: r.environment(), Stderr: log}
+	c := relaytest.Command{
+		Binary: relayBinary(r.t), Args: append(append([]string{command}, args...), r.flags...),
+		Env: append(r.environment(), environment...), Stderr: log,
+	}
 	process, err := c.Start()
 	if err != nil {
 		r.t.Fatal(err)
@@ -236,6 +256,7 @@ func (r *rig) startAs(command string, args ...string) *daemon {
 			r.t.Error(err)
 		}
 		noSecret(r.t, d.text())
+		noPayload(r.t, d.text())
 		if r.t.Failed() {
 			r.t.Logf("relay %s:\n%s", command, d.Tail())
 		}

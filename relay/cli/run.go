@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"os"
+	"os/signal"
+	"syscall"
+
 	"github.com/urfave/cli/v2"
 
 	"github.com/outboxrelay/relay/relay"
@@ -13,7 +17,9 @@ func runCommand() *cli.Command {
 		Description: `Follows the MySQL binlog from the checkpoint and publishes each row that is
 inserted into the outbox table. SIGTERM or SIGINT stop it: it settles what is
 in flight, saves the checkpoint and exits with 0. A second signal ends it at
-once, which loses nothing: what was in flight is sent again.
+once, which loses nothing: what was in flight is sent again. SIGHUP makes it
+read its password and certificate files again and connect anew; SIGUSR1 makes
+it log where it stands.
 
 Example:
    relay run --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
@@ -24,7 +30,15 @@ Example:
 			if err != nil {
 				return err
 			}
+			cfg.Signals = signals()
 			return relay.Run(c.Context, cfg)
 		},
 	}
+}
+
+// signals are those that a running relay takes.
+func signals() <-chan os.Signal {
+	taken := make(chan os.Signal, 2)
+	signal.Notify(taken, syscall.SIGHUP, syscall.SIGUSR1)
+	return taken
 }

@@ -120,6 +120,9 @@ func (p *Process) Kill() error { return p.end(syscall.SIGKILL) }
 // Terminate asks the relay to stop, with SIGTERM, and does not wait.
 func (p *Process) Terminate() error { return p.signal(syscall.SIGTERM) }
 
+// Signal sends the relay any other signal.
+func (p *Process) Signal(s syscall.Signal) error { return p.signal(s) }
+
 // Done is closed when the relay has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
