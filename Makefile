@@ -1,7 +1,7 @@
 SERVERS := testdata/servers.sh
 WITH_SERVERS := set -a; . ./.dev/env;
 
-.PHONY: help build up down test demo crash soak check compiler
+.PHONY: help build up down test demo crash soak dist dist-test check compiler
 
 help:
 	@echo 'make build  bin/relay, one static binary'
@@ -11,6 +11,8 @@ help:
 	@echo 'make demo   writer, relay, consumers and kills, then the table (SEED=n, ARGS=...)'
 	@echo 'make crash  20 minutes of faults on servers of its own, then the table (SEED=n, DURATION=3m, ARGS=...)'
 	@echo 'make soak   memory and time of one transaction of 1,000,000 rows, and of a backfill of a table of 10,000,000'
+	@echo 'make dist   the release of this commit: .tar.gz and .deb for linux on amd64 and arm64, in dist/'
+	@echo 'make dist-test  build it twice, compare, install it in a throw-away Debian, run it under systemd'
 	@echo 'make check  gofmt, vet, staticcheck, go mod tidy'
 
 build:
@@ -33,6 +35,12 @@ crash: build
 
 soak: up
 	@$(WITH_SERVERS) RELAY_TEST_SOAK=1 go test -v -count=1 -timeout 3h -run '^TestFaultRelay(Memory|Backfill)$$' ./relay/cli
+
+dist:
+	@testdata/dist.sh
+
+dist-test: up
+	@testdata/dist-test.sh
 
 check:
 	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)); [ -z "$$files" ] || { echo "to type: gofmt -w" $$files >&2; exit 1; }

@@ -62,6 +62,8 @@
 // Failures:
 //
 //	wrong user or password, no privilege          ErrAuth, ErrGrant
+//	certificate not accepted, on either side,
+//	TLS missing or wanted                         ErrTLS
 //	GTID mode or binlog off, wrong format         ErrSettings
 //	log gone before the position                  ErrPurged
 //	position ahead of the server                  ErrDiverged

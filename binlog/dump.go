@@ -57,7 +57,7 @@ func (s *Server) openDump(ctx context.Context, beat time.Duration, ask request) 
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := client.ConnectWithDialer(dialCtx, s.dsn.Net, s.dsn.Addr, s.dsn.User, s.dsn.Passwd, "", dial, func(c *client.Conn) error {
-		c.SetTLSConfig(s.dsn.TLS)
+		c.SetTLSConfig(s.replicaTLS())
 		c.SetAttributes(map[string]string{"_client_role": "binary_log_listener"})
 		c.ReadTimeout = readTimeout
 		return nil

@@ -10,7 +10,9 @@ import (
 var (
 	// ErrAuth: the server refused the user, the password or the database.
 	ErrAuth = errors.New("binlog: access refused")
-	// ErrTLS: the server's certificate was not accepted, or it has none.
+	// ErrTLS: the server's certificate was not accepted, or the client's was
+	// not, or the server has no TLS, or wants it. A server's certificate that
+	// has expired is none of these: it passes when it is renewed.
 	ErrTLS = errors.New("binlog: TLS with the server fails")
 	// ErrGrant: the user lacks a privilege.
 	ErrGrant = errors.New("binlog: privilege missing")

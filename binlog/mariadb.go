@@ -275,7 +275,7 @@ func (s mariaDB) probes() []probe {
 func (s mariaDB) register(ctx context.Context) error {
 	conn, err := client.ConnectWithDialer(ctx, s.dsn.Net, s.dsn.Addr, s.dsn.User, s.dsn.Passwd, "",
 		func(ctx context.Context, _, _ string) (conn net.Conn, err error) { return s.dial(ctx) },
-		func(c *client.Conn) error { c.SetTLSConfig(s.dsn.TLS); return nil })
+		func(c *client.Conn) error { c.SetTLSConfig(s.replicaTLS()); return nil })
 	if err != nil {
 		return asDriver(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -20,6 +21,7 @@ import (
 type Config struct {
 	DSN      string         // of github.com/go-sql-driver/mysql
 	Password string         // stands in for the DSN's where it is not empty
+	TLS      *tls.Config    // of all connections. Defaults to what the DSN says.
 	Table    string         // db.table, or table in the DSN's database
 	Options  schema.Options // how the table's columns are to be taken
 	ServerID uint32         // under which the relay follows as a replica
@@ -44,6 +46,7 @@ type Server struct {
 
 	cfg             Config
 	dsn             *mysql.Config
+	agreed          atomic.Pointer[tls.ConnectionState] // with the server, last; nil: there is no TLS
 	db              *sql.DB
 	scans           *sql.DB // for backfills: its queries may take long
 	database, table string
@@ -74,6 +77,9 @@ func (c Config) Parse() (dsn *mysql.Config, database, table string, err error) {
 	if database == "" || table == "" {
 		return nil, "", "", fmt.Errorf("binlog: the table %q names no database, and neither does the DSN: give --table shop.outbox", c.Table)
 	}
+	if err := c.secure(dsn); err != nil {
+		return nil, "", "", err
+	}
 	dsn.Timeout = cmp.Or(dsn.Timeout, dialTimeout)
 	dsn.ReadTimeout, dsn.WriteTimeout = cmp.Or(dsn.ReadTimeout, queryTimeout), cmp.Or(dsn.WriteTimeout, queryTimeout)
 	dsn.ParseTime = false
@@ -90,6 +96,8 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &Server{cfg: cfg, dsn: dsn, database: database, table: table}
+	s.observe(dsn)
 	connector, err := mysql.NewConnector(dsn)
 	if err != nil {
 		return nil, errors.New("binlog: the DSN has parameters that do not fit together: look at tls and the timeouts")
@@ -104,14 +112,14 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, errors.New("binlog: the DSN has parameters that do not fit together: look at tls and the timeouts")
 	}
-	s := &Server{cfg: cfg, dsn: dsn, db: sql.OpenDB(connector), scans: sql.OpenDB(scans), database: database, table: table}
+	s.db, s.scans = sql.OpenDB(connector), sql.OpenDB(scans)
 	s.db.SetMaxOpenConns(4)
 	s.db.SetConnMaxIdleTime(time.Minute)
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout) // of a server that takes the connection and says nothing
 	defer cancel()
 	if err := s.meet(ctx); err != nil {
 		s.Close()
-		return nil, s.explain(err)
+		return nil, s.explain(s.refused(ctx, err))
 	}
 	return s, nil
 }
@@ -128,16 +136,15 @@ func (s *Server) TableName() string { return s.database + "." + s.table }
 // explain sorts the server's refusals by their number.
 func (s *Server) explain(err error) error {
 	var refusal *mysql.MySQLError
-	var unverified *tls.CertificateVerificationError
-	if errors.As(err, &unverified) || errors.Is(err, mysql.ErrNoTLS) {
-		return fmt.Errorf("%w: %s at %s: %w; look at tls= in --mysql-dsn: true wants a certificate of an authority that this host trusts, skip-verify takes any, false is without", ErrTLS, s.Flavor.Product(), s.dsn.Addr, err)
+	if unsafe := s.explainTLS(err); unsafe != nil {
+		return unsafe
 	}
 	if !errors.As(err, &refusal) {
 		return fmt.Errorf("binlog: %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 	}
 	switch refusal.Number {
 	case 1045, 1698: // ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
-		return fmt.Errorf("%w: %s at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file", ErrAuth, s.Flavor.Product(), s.dsn.Addr, refusal.Message)
+		return fmt.Errorf("%w: %s at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file%s", ErrAuth, s.Flavor.Product(), s.dsn.Addr, refusal.Message, s.lacks())
 	case 1044: // ER_DBACCESS_DENIED_ERROR
 		return fmt.Errorf("%w: %s at %s: %s; type: GRANT SELECT ON %s TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal.Message, s.quoted(), s.account())
 	case 1142, 1143: // ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR

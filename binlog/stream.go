@@ -188,6 +188,9 @@ func (s *Server) explainStream(err error) error {
 	if errors.Is(err, ErrDamaged) || errors.As(err, &disk) {
 		return err
 	}
+	if unsafe := s.explainTLS(err); unsafe != nil {
+		return unsafe
+	}
 	if !errors.As(err, &refusal) {
 		return fmt.Errorf("binlog: stream from %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 	}

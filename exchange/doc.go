@@ -42,7 +42,9 @@
 //	URL cannot be read                       Dial: ErrURL
 //	wrong password, no vhost, no permission  Dial, Err: ErrAuth (403, 530); a full
 //	                                         connection limit answers 530 as well
-//	certificate does not verify              Dial: ErrTLS
+//	certificate does not verify, client's    Dial: ErrTLS
+//	is refused, port without TLS
+//	broker's certificate has expired         Dial: transient
 //	exchange missing, of another type        Dial: ErrExchange (404, 406)
 //	plugin is off                            Dial: ErrExchange (503)
 //	queue declared otherwise                 Dial: ErrQueue (406)

@@ -19,8 +19,10 @@ var (
 	// not permitted, or its connection limit reached) or an operation.
 	ErrAuth = errors.New("exchange: broker refuses access")
 
-	// ErrTLS is wrapped where the broker's certificate does not verify, or
-	// where the port that was dialled does not speak TLS.
+	// ErrTLS is wrapped where the broker's certificate does not verify (but
+	// not where it has expired, which passes when it is renewed), where it
+	// refuses the client's, where the port that was dialled does not speak TLS,
+	// or nothing else, and where the files that the URL names are of no use.
 	ErrTLS = errors.New("exchange: TLS with the broker fails")
 
 	// ErrExchange is wrapped where the exchange does not exist, is of another

@@ -53,8 +53,11 @@ func parseURL(text string) (endpoint, error) {
 // String is the address without user and password: scheme, host, port and,
 // escaped, the vhost.
 func (e endpoint) String() string {
-	return fmt.Sprintf("%s://%s/%s", e.Scheme, net.JoinHostPort(e.Host, strconv.Itoa(e.Port)), url.PathEscape(e.Vhost))
+	return fmt.Sprintf("%s://%s/%s", e.Scheme, e.host(), url.PathEscape(e.Vhost))
 }
+
+// host is host and port.
+func (e endpoint) host() string { return net.JoinHostPort(e.Host, strconv.Itoa(e.Port)) }
 
 // Address returns the broker's address in url without user and password, for
 // logs and messages. Of a URL that cannot be read it shows nothing.
@@ -72,11 +75,15 @@ func Address(url string) string {
 // but still sends heartbeats.
 type wire struct {
 	net.Conn
-	idle atomic.Int64 // time.Duration without a byte from the broker; 0: no limit
+	idle  atomic.Int64 // time.Duration without a byte from the broker; 0: no limit
+	first atomic.Int32 // the broker's first byte, plus 1
 }
 
 func (w *wire) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
+	if n > 0 {
+		w.first.CompareAndSwap(0, int32(b[0])+1)
+	}
 	if err != nil {
 		w.Conn.Close() // frees a writer that hangs, which the library waits for
 	} else if idle := time.Duration(w.idle.Load()); idle > 0 {
@@ -109,6 +116,7 @@ type link struct {
 	*amqp.Connection
 	endpoint endpoint
 	wire     *wire
+	secured  *secured // nil: there is no TLS
 }
 
 // connect logs in to the broker. Until the caller calls established, the end of
@@ -122,6 +130,10 @@ func connect(ctx context.Context, cfg Config, name string) (*link, error) {
 	if cfg.Password != "" {
 		uri.Password = cfg.Password
 	}
+	security, err := uri.security(cfg.TLS)
+	if err != nil {
+		return nil, err
+	}
 	properties := amqp.NewConnectionProperties()
 	properties["product"] = appID
 	delete(properties, "version")
@@ -133,9 +145,9 @@ func connect(ctx context.Context, cfg Config, name string) (*link, error) {
 		Heartbeat:  heartbeat,
 		Properties: properties,
 		SASL:       mechanisms(uri, properties),
-		Dial: func(network, addr string) (net.Conn, error) {
+		Dial: func(network, _ string) (net.Conn, error) {
 			var dialer net.Dialer
-			conn, err := dialer.DialContext(ctx, network, addr)
+			conn, err := dialer.DialContext(ctx, network, uri.host())
 			if err != nil {
 				return nil, err
 			}
@@ -146,13 +158,15 @@ func connect(ctx context.Context, cfg Config, name string) (*link, error) {
 					w.Close()
 				}
 			})
-			return w, nil
+			if security == nil {
+				return w, nil
+			}
+			l.secured, err = secure(ctx, w, security)
+			return l.secured, err
 		},
 	}
-	if cfg.TLS != nil {
-		config.TLSClientConfig = cfg.TLS.Clone() // the library writes the server name into it
-	}
-	conn, err := amqp.DialConfig(cfg.URL, config)
+	plain := "amqp" + cfg.URL[len(uri.Scheme):] // TLS is in Dial
+	conn, err := amqp.DialConfig(plain, config)
 	if err != nil {
 		if l.wire != nil {
 			l.wire.Close()
@@ -160,7 +174,7 @@ func connect(ctx context.Context, cfg Config, name string) (*link, error) {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("exchange: no answer from the broker at %s: %w", uri, ctx.Err())
 		}
-		return nil, l.handshakeError(err)
+		return nil, l.handshakeError(l.secured.heard(err), security)
 	}
 	l.Connection = conn
 	return l, nil
@@ -189,10 +203,11 @@ func mechanisms(uri endpoint, properties amqp.Table) []amqp.Authentication {
 
 // handshakeError says why DialConfig failed. Only what the broker itself
 // replied counts as a refusal.
-func (l *link) handshakeError(err error) error {
+func (l *link) handshakeError(err error, security *tls.Config) error {
 	var reply *amqp.Error
-	var certificate *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
+	if unsafe := l.explainTLS(err, security); unsafe != nil {
+		return unsafe
+	}
 	switch {
 	case errors.Is(err, amqp.ErrSASL):
 		return fmt.Errorf("%w: %s offers none of the login mechanisms of the client: %w", ErrAuth, l.endpoint, err)
@@ -202,8 +217,6 @@ func (l *link) handshakeError(err error) error {
 		// The library's guess at why the connection ended. The broker did not
 		// say so, and would have: so it is no reason to stop for good.
 		return fmt.Errorf("exchange: connection to %s was lost while logging in", l.endpoint)
-	case errors.As(err, &certificate), errors.As(err, &record):
-		return fmt.Errorf("%w: %s: %w; next: give the authority's file in the URL (?cacertfile=/path/ca.pem), or correct scheme and port", ErrTLS, l.endpoint, err)
 	}
 	return fmt.Errorf("exchange: cannot connect to %s: %w", l.endpoint, err)
 }

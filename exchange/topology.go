@@ -23,6 +23,7 @@ type Topology struct {
 	Address string // of the broker, without user and password
 	Product string // "RabbitMQ"
 	Version string // of the broker, as "4.3.6"
+	TLS     string // as "TLS 1.3 TLS_AES_128_GCM_SHA256, verified", or "no TLS"
 
 	Exchange string
 	Found    bool // the exchange exists
@@ -70,6 +71,7 @@ func Inspect(ctx context.Context, cfg Config) (Topology, error) {
 		Address:  l.endpoint.String(),
 		Product:  text(l.Properties["product"]),
 		Version:  text(l.Properties["version"]),
+		TLS:      l.secured.String(),
 		Exchange: cfg.Exchange,
 	}
 	t.Found, t.ExchangeErr = checkExchange(ctx, l, cfg.Exchange)

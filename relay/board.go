@@ -71,7 +71,7 @@ type snapshot struct {
 	place     binlog.Place
 }
 
-// newBoard makes the metrics of contract section 8.
+// newBoard makes the metrics.
 func newBoard() *board {
 	b := &board{registry: prometheus.NewRegistry(), about: about{started: time.Now(), version: Version()}}
 	counter := func(name, help string) prometheus.Counter {
@@ -103,8 +103,15 @@ func newBoard() *board {
 		b.reconnects.WithLabelValues(side)
 	}
 	gauge("relay_events_in_flight", "Events admitted and not yet confirmed.", func(b *board) float64 { return float64(b.now.inFlight) })
+	gauge("relay_window_events", "Events that may be in flight.", func(b *board) float64 { return float64(b.about.window) })
 	gauge("relay_lag_seconds", "Now minus the commit time of the newest settled transaction; 0 when caught up.", (*board).lag)
 	gauge("relay_lag_bytes", "Log written on the server past the relay's place, in bytes.", func(b *board) float64 { return float64(b.behind) })
+	gauge("relay_binlog_retention_seconds", "Time for which the server keeps its log; +Inf: for ever.", func(b *board) float64 {
+		if b.retention == 0 {
+			return math.Inf(1)
+		}
+		return b.retention.Seconds()
+	})
 	gauge("relay_binlog_runway_seconds", "Time until the server may purge the relay's place; +Inf where it keeps its log for ever.", (*board).runway)
 	gauge("relay_checkpoint_age_seconds", "Time since the checkpoint was saved. It is saved when it has moved.", func(b *board) float64 {
 		if at := b.kept.SavedAt; !at.IsZero() {

@@ -54,7 +54,7 @@ func checkSource(ctx context.Context, cfg Config) ([]binlog.Requirement, *binlog
 	if err != nil {
 		return []binlog.Requirement{failed("mysql", "a server that answers and lets the relay in", err)}, nil, nil
 	}
-	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", server.Flavor.Product()+" "+server.Version+" at "+server.Address())}
+	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", server.Flavor.Product()+" "+server.Version+" at "+server.Address()+", "+server.TLS())}
 	table, found, err := server.Check(ctx)
 	list = append(list, found...)
 	if err != nil {
@@ -114,7 +114,7 @@ func checkBroker(ctx context.Context, cfg Config) []binlog.Requirement {
 	if err != nil {
 		return []binlog.Requirement{failed(name, need, err)}
 	}
-	list := []binlog.Requirement{met(name, need, fmt.Sprintf("%s %s at %s", topology.Product, topology.Version, exchange.Address(cfg.Broker.URL)))}
+	list := []binlog.Requirement{met(name, need, fmt.Sprintf("%s %s at %s, %s", topology.Product, topology.Version, exchange.Address(cfg.Broker.URL), topology.TLS))}
 	return append(list, topologyRequirements(cfg, topology)...)
 }
 

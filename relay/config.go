@@ -8,6 +8,7 @@ import (
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/exchange"
+	"github.com/outboxrelay/relay/relay/certs"
 )
 
 // Start is where a relay without a checkpoint begins.
@@ -38,6 +39,10 @@ type Config struct {
 	// Files with the passwords, which are read for each session and win over
 	// those of Source and Broker. Default to none.
 	SourcePasswordFile, BrokerPasswordFile string
+
+	// Files for TLS, which are read for each session and win over the TLS of
+	// Source and Broker. Default to none.
+	SourceTLS, BrokerTLS certs.Files
 
 	Start        Start         // Defaults to Backfill.
 	Window       int           // events in flight at most. Defaults to 4096.

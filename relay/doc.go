@@ -41,6 +41,10 @@
 // for a disk or a server; the depth of the queues is asked for on a connection of
 // its own, while somebody looks (depths.go).
 //
+// Passwords and the files for TLS are read for each session (secret.go, tls.go):
+// a refusal ends Run only when the files are still those that were refused.
+// Package certs, which binlog and exchange use, says what is wrong with TLS.
+//
 // Any error ends the session. Run is the only retry: it waits, and begins
 // again from the file, never from memory.
 //

@@ -33,10 +33,12 @@ type replayer struct {
 	log     zerolog.Logger
 	archive *binlog.Archive
 	only    *binlog.GTIDSet
-	secret  secret      // of the broker
 	mapped  bool        // a session saw changes of the table
 	unseen  bool        // and text that may have been one
 	within  binlog.GTID // the transaction that the last session stopped in
+
+	secret       secret       // of the broker
+	certificates certificates // for it
 }
 
 // ReplayHistory replays the outbox inserts that stand in log files: for
@@ -94,7 +96,10 @@ func openHistory(ctx context.Context, cfg Config, order HistoryOrder) (*replayer
 	case err != nil:
 		return nil, err
 	}
-	r := &replayer{cfg: cfg, order: order, log: cfg.Logger, archive: archive, only: archive.Set, secret: secret{path: cfg.BrokerPasswordFile}}
+	r := &replayer{
+		cfg: cfg, order: order, log: cfg.Logger, archive: archive, only: archive.Set,
+		secret: secret{path: cfg.BrokerPasswordFile}, certificates: certificates{files: cfg.BrokerTLS},
+	}
 	if order.Only != nil {
 		r.only = order.Only
 		switch lacks := order.Only.Minus(archive.Set); {
@@ -241,7 +246,7 @@ func (r *replayer) publish(ctx context.Context) error {
 			return nil
 		case err == nil, ctx.Err() != nil && lasting(err) == 0:
 			return r.left(state, stopped(err))
-		case lasting(err) != 0 && !(errors.Is(err, exchange.ErrAuth) && r.secret.refused()):
+		case lasting(err) != 0 && !(errors.Is(err, exchange.ErrAuth) && r.secret.refused()) && !(errors.Is(err, exchange.ErrTLS) && r.certificates.changed()):
 			return r.left(state, err)
 		}
 		if since.IsZero() || state.GTIDSet != before.GTIDSet || state.Sequence != before.Sequence {
@@ -308,7 +313,7 @@ func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done b
 	}
 	to := r.cfg.Broker
 	to.Replayed = true
-	if err := r.secret.next(&to.Password); err != nil {
+	if err := errors.Join(r.secret.next(&to.Password), r.certificates.next(&to.TLS)); err != nil {
 		return false, err
 	}
 	broker, err := exchange.Dial(ctx, to)

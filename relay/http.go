@@ -23,7 +23,7 @@ func (b *board) serve(address string, debug bool, log zerolog.Logger) (stop func
 	if err != nil {
 		return nil, fmt.Errorf("%w: --listen %s: %w; choose a free address, or --listen '' for none", ErrUnfit, address, err)
 	}
-	local := loopback(listener.Addr())
+	local := loopback(listener.Addr().String())
 	if !local {
 		readable := "state, position, table, the servers' addresses, errors, metrics"
 		if debug {
@@ -114,12 +114,6 @@ func unhurried(profile http.HandlerFunc) http.Handler {
 		http.NewResponseController(w).SetWriteDeadline(time.Time{}) //nolint:errcheck // then the server's limit holds
 		profile(w, r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, &http.Server{})))
 	})
-}
-
-// loopback tells whether only this machine reaches the address.
-func loopback(address net.Addr) bool {
-	tcp, ok := address.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
 }
 
 // named refuses requests by a name that is not of this machine's own: a page of

@@ -40,6 +40,7 @@ type Relay struct {
 	condemned map[identity]*schema.BadEventError
 
 	sourceSecret, brokerSecret secret
+	sourceTLS, brokerTLS       certificates
 
 	pulse  *pulse
 	reload chan struct{} // holds one request to connect anew
@@ -87,6 +88,10 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	}
 	r.cfg.Source.Waiting = r.pulse.server
 	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
+	r.sourceTLS.files, r.brokerTLS.files = cfg.SourceTLS, cfg.BrokerTLS
+	for _, e := range cfg.exposures() {
+		r.log.Warn().Str("side", e.side).Str("address", e.address).Str("next", e.next).Msg(e.what)
+	}
 	r.board = newBoard()
 	state, _ := file.State()
 	r.board.describe(cfg, state)
@@ -143,7 +148,7 @@ func (r *Relay) retry(ctx context.Context) (last error) {
 		if r.condemn(err) || errors.Is(err, errReload) && lasting(err) == 0 && r.file.Reload() == nil {
 			continue
 		}
-		if lasting(err) != 0 && !r.anotherPassword(err) {
+		if lasting(err) != 0 && !r.anotherCertificate(err) && !r.anotherPassword(err) {
 			return r.wayOut(err)
 		}
 		after, _ := r.file.State()
@@ -239,7 +244,8 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		}
 		cancel(nil)
 	}()
-	if err := errors.Join(r.sourceSecret.next(&r.cfg.Source.Password), r.brokerSecret.next(&r.cfg.Broker.Password)); err != nil {
+	if err := errors.Join(r.sourceSecret.next(&r.cfg.Source.Password), r.brokerSecret.next(&r.cfg.Broker.Password),
+		r.sourceTLS.next(&r.cfg.Source.TLS), r.brokerTLS.next(&r.cfg.Broker.TLS)); err != nil {
 		return err
 	}
 	server, table, err := r.connect(ctx)
@@ -435,8 +441,8 @@ func sameOutbox(path string, state checkpoint.State, flavor binlog.Flavor, table
 
 // measure looks at the server's log files now and then. It raises the alarm
 // when the server no longer has what was relayed: a stream does not notice a
-// log that is reset under it. So it does when it is refused with a password that
-// the file no longer has, since it could look no more.
+// log that is reset under it. So it does when it is refused with a password or
+// certificates that the files no longer have, since it could look no more.
 func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<- error) {
 	ticker := time.NewTicker(measureInterval)
 	defer ticker.Stop()
@@ -450,7 +456,7 @@ func (r *Relay) measure(ctx context.Context, server *binlog.Server, alarm chan<-
 		}
 		state, _ := r.file.State()
 		if position, err := binlog.ParseGTIDSet(state.GTIDSet); err == nil {
-			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) || errors.Is(err, binlog.ErrAuth) && r.sourceSecret.changed() {
+			if err := server.CheckPosition(ctx, position); errors.Is(err, binlog.ErrDiverged) || errors.Is(err, binlog.ErrAuth) && r.sourceSecret.changed() || r.anotherCertificate(err) {
 				alarm <- err
 				return
 			}

@@ -1,6 +1,9 @@
 package relay
 
-import "runtime/debug"
+import (
+	"cmp"
+	"runtime/debug"
+)
 
 // Version is the module's version, and where it was built from a checkout
 // the commit, as the Go toolchain stamped it.
@@ -9,20 +12,32 @@ func Version() string {
 	if !ok {
 		return "unknown"
 	}
-	version, commit, dirty := info.Main.Version, "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision" && len(s.Value) >= 12:
-			commit = s.Value[:12]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+dirty"
-		}
-	}
-	if version == "" || version == "(devel)" {
+	version, commit, dirty := cmp.Or(info.Main.Version, "(devel)"), stamp("vcs.revision"), ""
+	if version == "(devel)" {
 		version = "devel"
 	}
-	if commit == "" {
+	if stamp("vcs.modified") == "true" {
+		dirty = "+dirty"
+	}
+	if len(commit) < 12 {
 		return version
 	}
-	return version + " " + commit + dirty
+	return version + " " + commit[:12] + dirty
+}
+
+// VersionDate is the time of that commit in RFC 3339, empty where it is not
+// known.
+func VersionDate() string { return stamp("vcs.time") }
+
+func stamp(key string) string {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
 }

@@ -5,7 +5,7 @@
 #   down                           stop what up started; the data stays
 #   mysqld DIR PORT [OPTION...]    one more MySQL server, in the foreground
 #   mariadbd DIR PORT [OPTION...]  one more MariaDB server, in the foreground
-#   rabbitmq DIR PORT              one more RabbitMQ broker, in the foreground
+#   rabbitmq DIR PORT [TLS-PORT]   one more RabbitMQ broker, in the foreground
 #   rabbitmqctl DIR ARG...         rabbitmqctl against the broker of DIR (up's own: .dev/rabbitmq)
 #   mysql ARG..., mariadb ARG...   the client, as root, on the server that up started
 #   tool NAME ARG...               a program that tests need: chromium-headless-shell, promtool, systemd-analyze,
@@ -23,6 +23,8 @@
 #
 # A MySQL server with --binlog-encryption=ON among its options gets a keyring in a file beside its data,
 # and a MariaDB with --encrypt-binlog=ON a file of keys.
+# A server sees DIR/tls as /srv/tls. At TLS-PORT a broker has the certificate /srv/tls/server.pem with the
+# key server-key.pem, and lets in only who shows one of an authority in ca.pem.
 #
 # Every step can be killed at any moment: what takes time is built beside its name and then renamed.
 set -euo pipefail
@@ -330,15 +332,19 @@ mariadbd() { # DIR PORT OPTIONS...
     "${mariadbd_options[@]}" --bind-address=127.0.0.1 --port="$port" "$@"
 }
 
-rabbitmq() { # DIR PORT
+rabbitmq() { # DIR PORT [TLS-PORT]
   claim "$@"
-  local dir=$1 port=$2
-  if engine; then dockerise "$dir" "$port" rabbitmq; fi
+  local dir=$1 port=$2 tls=${3-}
+  if engine; then
+    [[ ! $tls ]] || broker_tls 5671 >"$dir/tls.conf"
+    dockerise "$dir" "$port" rabbitmq
+  fi
   ready_root
   [[ -s $dir/node ]] || echo "relay-$RANDOM-$RANDOM@localhost" >"$dir/node" # the data belong to this name
   free_port >"$dir/epmd.port"
   echo '[rabbitmq_consistent_hash_exchange].' >"$dir/enabled_plugins"
   printf '%s\n' "listeners.tcp.local = 127.0.0.1:$port" 'disk_free_limit.absolute = 50MB' >"$dir/rabbitmq.conf"
+  [[ ! $tls ]] || broker_tls "127.0.0.1:$tls" >>"$dir/rabbitmq.conf"
   # epmd dies with the process that becomes the broker; waiting for it keeps Erlang from starting another.
   # shellcheck disable=SC2016 # expanded inside
   become "$root" "$dir" rabbitmq ERL_EPMD_PORT="$(<"$dir/epmd.port")" ERL_EPMD_ADDRESS=127.0.0.1 \
@@ -349,6 +355,13 @@ rabbitmq() { # DIR PORT
     RABBITMQ_LOGS=- ERL_CRASH_DUMP=/srv/log/erl_crash.dump RUNNING_UNDER_SYSTEMD=true \
     sh -c 'setpriv --pdeathsig KILL epmd 8>&- & until epmd -names >/dev/null 2>&1; do sleep 0.05; done
       exec /usr/lib/rabbitmq/bin/rabbitmq-server'
+}
+
+# broker_tls LISTENER: a broker's settings for TLS.
+broker_tls() {
+  printf '%s\n' "listeners.ssl.local = $1" 'ssl_options.cacertfile = /srv/tls/ca.pem' \
+    'ssl_options.certfile = /srv/tls/server.pem' 'ssl_options.keyfile = /srv/tls/server-key.pem' \
+    'ssl_options.verify = verify_peer' 'ssl_options.fail_if_no_peer_cert = true'
 }
 
 rabbitmqctl() { # DIR ARGS...
@@ -420,6 +433,10 @@ dockerise() {
       -v "$dir/bin/component_keyring_file.cnf:/usr/lib64/mysql/plugin/component_keyring_file.cnf:ro")
   fi
   if [[ -e $dir/keys ]]; then files+=(-v "$dir/keys:/srv/keys:ro"); fi
+  [[ ! -d $dir/tls ]] || files+=(-v "$dir/tls:/srv/tls:ro")
+  if [[ $service == rabbitmq && ${tls-} ]]; then
+    files+=(-v "$dir/tls.conf:/etc/rabbitmq/conf.d/20-tls.conf:ro" -p "127.0.0.1:$tls:5671")
+  fi
   echo "$name" >"$dir/container"
   docker rm -f "$name" &>/dev/null || true
   docker run --rm --name "$name" --hostname "$service" -p "127.0.0.1:$port:$inner" -v "$dir/data:$volume" "${files[@]}" \
@@ -584,5 +601,5 @@ down() {
 command=${1-}
 case $command in
   up | down | mysqld | mariadbd | rabbitmq | rabbitmqctl | mysql | mariadb | tool | enter | use) shift; "$command" "$@" ;;
-  *) die "usage: $0 up | down | mysqld|mariadbd DIR PORT [OPTION...] | rabbitmq DIR PORT | rabbitmqctl DIR ARG... | mysql|mariadb ARG... | tool NAME ARG..." ;;
+  *) die "usage: $0 up | down | mysqld|mariadbd DIR PORT [OPTION...] | rabbitmq DIR PORT [TLS-PORT] | rabbitmqctl DIR ARG... | mysql|mariadb ARG... | tool NAME ARG..." ;;
 esac

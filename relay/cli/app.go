@@ -19,6 +19,10 @@ import (
 // Run does what args say; args[0] is the program's name. Only the caller
 // exits: relay.ExitCode tells with which code.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 1 && args[1] == completeWord {
+		complete(app(stdout, stderr), args[2:], stdout)
+		return nil
+	}
 	args = spreadFiles(hideSecrets(args))
 	err := app(stdout, stderr).RunContext(ctx, args)
 	var own cli.ExitCoder
@@ -57,7 +61,7 @@ func app(stdout, stderr io.Writer) *cli.App {
 			return usage("no command was given; to relay: relay run")
 		},
 		Commands: []*cli.Command{
-			runCommand(), resumeCommand(), checkCommand(), statusCommand(), replayCommand(), schemaCommand(), versionCommand(),
+			runCommand(), resumeCommand(), checkCommand(), statusCommand(), replayCommand(), schemaCommand(), printCommand(), completionCommand(), versionCommand(),
 		},
 	}
 	app.OnUsageError = onUsageError

@@ -38,21 +38,21 @@ func duration(name string, value time.Duration, help string) cli.Flag {
 
 // placeFlags say where the outbox, the broker and the checkpoint are.
 func placeFlags() []cli.Flag {
-	return []cli.Flag{
+	return append([]cli.Flag{
 		text("mysql-dsn", "", "source, as relay:PASSWORD@tcp(127.0.0.1:3306)/shop?tls=true"),
-		text("mysql-password-file", "", "file with the password for --mysql-dsn"),
+		text("mysql-password-file", "", "file with the password for --mysql-dsn; under systemd also the credential mysql-password"),
 		text("table", "outbox", "outbox table: db.table, or table in the DSN's database"),
 		text("layout", "auto", "column convention: auto, relay, debezium, eventuate"),
 		text("columns", "", "single columns against the layout, as id=event_id,payload=body; of a renamed one all names, as payload=body|payload"),
 		text("time-zone", "UTC", "zone in which the table's DATETIME columns were written"),
 		text("amqp-url", "", "broker, as amqp://relay:PASSWORD@127.0.0.1:5672/vhost or amqps://"),
-		text("amqp-password-file", "", "file with the password for --amqp-url"),
+		text("amqp-password-file", "", "file with the password for --amqp-url; under systemd also the credential amqp-password"),
 		text("exchange", "outbox", "the consistent-hash exchange"),
 		number("partitions", 0, "declare the exchange and so many quorum queues; 0: declare nothing"),
 		&cli.StringFlag{Name: "checkpoint", Usage: "checkpoint file (default: $STATE_DIRECTORY/checkpoint.json, else ./checkpoint.json)", EnvVars: env("checkpoint")},
 		text("log-level", "info", "debug, info, warn, error"),
 		&cli.StringFlag{Name: "log-format", Usage: "json or console (default: console on a terminal, else json)", EnvVars: env("log-format")},
-	}
+	}, tlsFlags()...)
 }
 
 // paceFlags say how fast to send, and how long to wait.
@@ -93,7 +93,8 @@ func config(c *cli.Context) (relay.Config, error) {
 	if cfg.Broker, err = broker(c); err != nil {
 		return cfg, err
 	}
-	cfg.SourcePasswordFile, cfg.BrokerPasswordFile = c.String("mysql-password-file"), c.String("amqp-password-file")
+	cfg.SourcePasswordFile, cfg.BrokerPasswordFile = passwordFile(c, "mysql-password-file"), passwordFile(c, "amqp-password-file")
+	cfg.SourceTLS, cfg.BrokerTLS = tlsFiles(c, "mysql"), tlsFiles(c, "amqp")
 	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
 	cfg.Start = relay.Backfill
 	cfg.Listen, cfg.Debug = c.String("listen"), c.Bool("debug")
@@ -152,6 +153,9 @@ func outbox(c *cli.Context) (binlog.Config, error) {
 	if cfg.Password, err = secretFile(c, "mysql-password-file"); err != nil {
 		return cfg, err
 	}
+	if cfg.TLS, err = tlsOf(c, "mysql"); err != nil {
+		return cfg, err
+	}
 	if cfg.Options.Layout, err = schema.ParseLayout(c.String("layout")); err != nil {
 		return cfg, usage("--layout: %v", err)
 	}
@@ -176,12 +180,15 @@ func broker(c *cli.Context) (exchange.Config, error) {
 	if cfg.Partitions < 0 || cfg.Partitions > 1024 {
 		return cfg, usage("--partitions %d is not between 0 and 1024", cfg.Partitions)
 	}
-	cfg.Password, err = secretFile(c, "amqp-password-file")
+	if cfg.Password, err = secretFile(c, "amqp-password-file"); err != nil {
+		return cfg, err
+	}
+	cfg.TLS, err = brokerTLS(c, cfg.URL)
 	return cfg, err
 }
 
 func secretFile(c *cli.Context, flag string) (string, error) {
-	path := c.String(flag)
+	path := passwordFile(c, flag)
 	if path == "" {
 		return "", nil
 	}

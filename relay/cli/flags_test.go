@@ -19,6 +19,8 @@ import (
 // as a reader is told them.
 var defaults = map[string]string{
 	"mysql-dsn": "required", "mysql-password-file": "none", "table": "outbox", "layout": "auto", "columns": "none", "time-zone": "UTC",
+	"mysql-tls-ca": "the system's", "mysql-tls-cert": "none", "mysql-tls-key": "none", "mysql-tls-server-name": "the host that is dialled",
+	"amqp-tls-ca": "the system's", "amqp-tls-cert": "none", "amqp-tls-key": "none", "amqp-tls-server-name": "the host that is dialled",
 	"server-id": "derived from host and checkpoint path, 2^31 and up", "amqp-url": "required", "amqp-password-file": "none",
 	"exchange": "outbox", "partitions": "0", "checkpoint": "$STATE_DIRECTORY/checkpoint.json, else ./checkpoint.json",
 	"start": "backfill", "window": "4096", "order": "strict", "listen": "127.0.0.1:9347", "debug": "off", "drain-timeout": "15s", "on-bad-event": "stop", "give-up-after": "0",
@@ -29,6 +31,8 @@ var defaults = map[string]string{
 var computed = map[string]bool{
 	"mysql-dsn": true, "mysql-password-file": true, "columns": true, "server-id": true, "amqp-url": true, "amqp-password-file": true,
 	"checkpoint": true, "log-format": true,
+	"mysql-tls-ca": true, "mysql-tls-cert": true, "mysql-tls-key": true, "mysql-tls-server-name": true,
+	"amqp-tls-ca": true, "amqp-tls-cert": true, "amqp-tls-key": true, "amqp-tls-server-name": true,
 }
 
 // valueOf is a flag's default in the code.
@@ -162,7 +166,7 @@ func TestCommands(t *testing.T) {
 	for _, command := range app(nil, nil).Commands {
 		names = append(names, command.Name)
 	}
-	if diff := cmp.Diff([]string{"run", "resume", "check", "status", "replay", "schema", "version"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"run", "resume", "check", "status", "replay", "schema", "print", "completion", "version"}, names); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)
 	}
 }

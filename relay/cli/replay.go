@@ -99,7 +99,7 @@ func replayFiles(c *cli.Context) error {
 		if cfg.Broker, err = broker(c); err != nil {
 			return err
 		}
-		cfg.BrokerPasswordFile = c.String("amqp-password-file")
+		cfg.BrokerPasswordFile, cfg.BrokerTLS = passwordFile(c, "amqp-password-file"), tlsFiles(c, "amqp")
 	}
 	if err := pace(c, &cfg); err != nil {
 		return err

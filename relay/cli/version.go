@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"runtime"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -12,11 +13,12 @@ import (
 func versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "version",
-		Usage: "print the version",
+		Usage: "print the version, its commit with date, and the Go that built it",
 		Description: `Example:
    relay version`,
 		Action: func(c *cli.Context) error {
-			_, err := fmt.Fprintln(c.App.Writer, "relay", relay.Version(), runtime.Version())
+			words := strings.Fields("relay " + relay.Version() + " " + relay.VersionDate() + " " + runtime.Version())
+			_, err := fmt.Fprintln(c.App.Writer, strings.Join(words, " "))
 			return err
 		},
 	}

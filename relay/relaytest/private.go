@@ -1,7 +1,9 @@
 package relaytest
 
 import (
+	"fmt"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 )
@@ -11,26 +13,58 @@ import (
 // returns a root DSN to it, in no database.
 func PrivateMySQL(t testing.TB, options ...string) string {
 	t.Helper()
-	return startPrivate(t, kindMySQL, options...).url()
+	return PrivateMySQLIn(t, privateDir(t, kindMySQL), options...)
+}
+
+// PrivateMySQLIn is PrivateMySQL in a directory of the test's, whose directory
+// tls the server sees as /srv/tls.
+func PrivateMySQLIn(t testing.TB, dir string, options ...string) string {
+	t.Helper()
+	return startPrivate(t, kindMySQL, dir, options...).url()
 }
 
 // PrivateMariaDB is PrivateMySQL for MariaDB.
 func PrivateMariaDB(t testing.TB, options ...string) string {
 	t.Helper()
-	return startPrivate(t, kindMariaDB, options...).url()
+	return PrivateMariaDBIn(t, privateDir(t, kindMariaDB), options...)
+}
+
+// PrivateMariaDBIn is PrivateMySQLIn for MariaDB.
+func PrivateMariaDBIn(t testing.TB, dir string, options ...string) string {
+	t.Helper()
+	return startPrivate(t, kindMariaDB, dir, options...).url()
 }
 
 // PrivateRabbitMQ starts a RabbitMQ broker for this test alone, with the
 // consistent-hash exchange's plugin, and ends it in the test's cleanup.
 func PrivateRabbitMQ(t testing.TB) *Broker {
 	t.Helper()
-	s := startPrivate(t, kindBroker)
+	s := startPrivate(t, kindBroker, privateDir(t, kindBroker))
 	return &Broker{URL: s.url(), server: s}
 }
 
-func startPrivate(t testing.TB, kind string, options ...string) *server {
+// PrivateTLSRabbitMQ is PrivateRabbitMQ in a directory of the test's, with a
+// second port, which it returns: there it speaks TLS with server.pem and
+// server-key.pem of the directory's tls, and lets in who has a certificate of
+// an authority in its ca.pem.
+func PrivateTLSRabbitMQ(t testing.TB, dir string) (b *Broker, addr string) {
 	t.Helper()
-	s, err := newServer(kind, filepath.Join(t.TempDir(), kind), options...)
+	port, err := findPort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := startPrivate(t, kindBroker, dir, strconv.Itoa(port))
+	return &Broker{URL: s.url(), server: s}, fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+func privateDir(t testing.TB, kind string) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), kind)
+}
+
+func startPrivate(t testing.TB, kind, dir string, options ...string) *server {
+	t.Helper()
+	s, err := newServer(kind, dir, options...)
 	if err != nil {
 		t.Fatal(err)
 	}
