@@ -92,13 +92,12 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	for _, e := range cfg.exposures() {
 		r.log.Warn().Str("side", e.side).Str("address", e.address).Str("next", e.next).Msg(e.what)
 	}
-	r.board = newBoard(cfg.Window, func() time.Time {
-		state, _ := file.State()
-		return state.SavedAt
-	})
+	r.board = newBoard()
+	state, _ := file.State()
+	r.board.describe(cfg, state)
 	stop = func() {}
 	if cfg.Listen != "" {
-		stop, err = r.board.serve(cfg.Listen)
+		stop, err = r.board.serve(cfg.Listen, cfg.Debug, cfg.Logger)
 	}
 	return r, stop, err
 }
@@ -123,7 +122,12 @@ func (p *parked) allow(policy OnBadEvent) (err error) {
 	return err
 }
 
-func (r *Relay) retry(ctx context.Context) error {
+func (r *Relay) retry(ctx context.Context) (last error) {
+	told := context.AfterFunc(ctx, r.board.stop)
+	defer func() {
+		told()
+		r.board.end(last)
+	}()
 	defer r.notify(ctx)()
 	defer r.obey()()
 	waits := backoff.NewExponentialBackOff()
@@ -252,6 +256,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	defer server.Close()
 	r.table = table
 	r.sourceSecret.accepted()
+	r.board.met(server, table)
 	r.board.connected(true, false)
 	broker, err := exchange.Dial(ctx, r.cfg.Broker)
 	if err != nil {
@@ -260,6 +265,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	}
 	defer broker.Close()
 	r.brokerSecret.accepted()
+	r.board.accepted(r.cfg.Broker)
 	source, ledger, err := r.begin(ctx, server, table)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
@@ -270,6 +276,8 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		return errors.New("relay: it was just connected")
 	}
 	r.followed = time.Now()
+	state, _ := r.file.State()
+	r.board.saved(state)
 	r.board.connected(true, true)
 	r.log.Info().Str("table", table.String()).Str("layout", string(table.Layout)).Str("server", server.UUID).
 		Str("position", ledger.state.GTIDSet).Int64("sequence", ledger.sequence).Bool("backfill", ledger.state.Backfill != nil).
