@@ -38,6 +38,7 @@ type board struct {
 	stopping  bool   // the relay was told to
 	ended     bool   // and it has, or by itself
 	fault     string // that it ended with
+	stalled   string // what does not move; empty: nothing
 	troubles  troubles
 	measures  bool  // the running session has measured
 	behind    int64 // bytes of log, as last measured
@@ -221,6 +222,20 @@ func (b *board) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stopping = true
+}
+
+// stall notes what does not move; empty: all does.
+func (b *board) stall(what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stalled = what
+}
+
+// lives tells whether the relay gets on, and if not, what does not.
+func (b *board) lives() (what string, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stalled, b.stalled == ""
 }
 
 // end notes that the relay ends, with an error or nil.

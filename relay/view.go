@@ -22,6 +22,7 @@ const (
 	stateBackfilling state = "backfilling"
 	stateBlocked     state = "blocked" // the broker takes no events, or not all
 	stateWaiting     state = "waiting" // between sessions
+	stateStalled     state = "stalled" // a loop does not move
 	stateStopping    state = "stopping"
 	stateStopped     state = "stopped"
 )
@@ -31,7 +32,7 @@ func (s state) tone() string {
 	switch s {
 	case stateFollowing:
 		return "good"
-	case stateBlocked, stateWaiting, stateStopped:
+	case stateBlocked, stateWaiting, stateStalled, stateStopped:
 		return "bad"
 	}
 	return "busy"
@@ -137,6 +138,8 @@ func (b *board) phase() (word state, reason string) {
 	switch {
 	case b.ended:
 		return stateStopped, b.fault
+	case b.stalled != "":
+		return stateStalled, b.stalled
 	case b.stopping:
 		return stateStopping, cmp.Or(b.trouble, "stopping")
 	case b.trouble != "":
@@ -181,6 +184,8 @@ func (b *board) explain(word state, reason string) (text, next string) {
 		}
 	case stateWaiting:
 		text, next = "The last session ended; another one is tried by itself. "+sentence(reason), "relay check"
+	case stateStalled:
+		text, next = sentence(reason)+" Under systemd its watchdog starts the relay again.", "systemctl restart relay"
 	case stateStarting:
 		text = "Connecting to MySQL at " + a.source + "."
 		if b.source {

@@ -52,7 +52,8 @@ func TestViewStates(t *testing.T) {
 		{func() { b.connected(true, false) }, stateWaiting, "bad", "broken by the test.", "relay check"},
 		{func() { b.connected(true, true); b.show(snapshot{following: true, inFlight: 7}) }, stateFollowing, "good", "", ""},
 		{func() { b.stop() }, stateStopping, "busy", "7 events in flight", ""},
-		{func() { b.end(nil) }, stateStopped, "bad", "told to stop", "relay run"},
+		{func() { b.stall("the loop that reads the log has not moved for 1m0s") }, stateStalled, "bad", "has not moved for 1m0s.", "systemctl restart relay"},
+		{func() { b.stall(""); b.end(nil) }, stateStopped, "bad", "told to stop", "relay run"},
 		{func() { b.end(errBroken) }, stateStopped, "bad", "broken by the test.", "relay run"},
 	}
 	for i, step := range steps {
