@@ -84,7 +84,7 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	cfg.Source.Spool = filepath.Dir(file.Path())
 	r = &Relay{
 		cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{},
-		pulse: new(pulse), reload: make(chan struct{}, 1),
+		pulse: newPulse(), reload: make(chan struct{}, 1),
 	}
 	r.cfg.Source.Waiting = r.pulse.server
 	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
