@@ -274,16 +274,22 @@ func (l *link) try(op func(*amqp.Channel) error) (code int, err error) {
 		return -1, err
 	}
 	if err := op(ch); err != nil {
-		var reply *amqp.Error
-		if errors.As(err, &reply) && reply.Server {
-			return reply.Code, err
-		}
-		return -1, err
+		return replyCode(err), err
 	}
 	if err := ch.Close(); err != nil {
 		return -1, err
 	}
 	return 0, nil
+}
+
+// replyCode is the code of the broker's reply; -1 where the error is not the
+// broker's.
+func replyCode(err error) int {
+	var reply *amqp.Error
+	if errors.As(err, &reply) && reply.Server {
+		return reply.Code
+	}
+	return -1
 }
 
 // exchangeMissing is the error for an exchange that does not exist.

@@ -1,16 +1,20 @@
 package relay
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/checkpoint"
 	"github.com/outboxrelay/relay/exchange"
+	"github.com/outboxrelay/relay/schema"
 )
 
 // board is what the outside sees of a running relay: its metrics and whether
@@ -22,18 +26,44 @@ type board struct {
 	reconnects                                                   *prometheus.CounterVec
 	latency                                                      prometheus.Histogram
 
+	confirms atomic.Int64 // as confirmed, for who reads it each second
+
 	mu        sync.Mutex
+	about     about
 	now       snapshot
-	source    bool // connected
+	kept      checkpoint.State // as last saved
+	source    bool             // connected
 	broker    bool
 	trouble   string // why the last session ended; empty: one is running
-	behind    int64  // bytes of log, as last measured
+	stopping  bool   // the relay was told to
+	ended     bool   // and it has, or by itself
+	fault     string // that it ended with
+	stalled   string // what does not move; empty: nothing
+	troubles  troubles
+	measures  bool  // the running session has measured
+	behind    int64 // bytes of log, as last measured
 	retention time.Duration
+	asked     bool // retention was
+	trace     trace
+	word      state // as of the last sample
+	since     time.Time
+	queues    depths
+	login     *exchange.Config // that the broker accepted last; nil: none yet
+}
+
+// about is what does not change in a session.
+type about struct {
+	source, product, table, layout string
+	broker, exchange, checkpoint   string
+	version                        string
+	partitions, window             int
+	started                        time.Time
 }
 
 // snapshot is one look at a session.
 type snapshot struct {
 	following bool
+	ending    bool   // settles what is in flight
 	blocked   bool   // by the broker
 	reason    string // why it is not ready although it follows
 	inFlight  int
@@ -42,10 +72,9 @@ type snapshot struct {
 	place     binlog.Place
 }
 
-// newBoard makes the metrics. savedAt tells when the checkpoint was last saved;
-// zero: never.
-func newBoard(window int, savedAt func() time.Time) *board {
-	b := &board{registry: prometheus.NewRegistry()}
+// newBoard makes the metrics.
+func newBoard() *board {
+	b := &board{registry: prometheus.NewRegistry(), about: about{started: time.Now(), version: Version()}}
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 		b.registry.MustRegister(c)
@@ -75,7 +104,7 @@ func newBoard(window int, savedAt func() time.Time) *board {
 		b.reconnects.WithLabelValues(side)
 	}
 	gauge("relay_events_in_flight", "Events admitted and not yet confirmed.", func(b *board) float64 { return float64(b.now.inFlight) })
-	gauge("relay_window_events", "Events that may be in flight.", func(*board) float64 { return float64(window) })
+	gauge("relay_window_events", "Events that may be in flight.", func(b *board) float64 { return float64(b.about.window) })
 	gauge("relay_lag_seconds", "Now minus the commit time of the newest settled transaction; 0 when caught up.", (*board).lag)
 	gauge("relay_lag_bytes", "Log written on the server past the relay's place, in bytes.", func(b *board) float64 { return float64(b.behind) })
 	gauge("relay_binlog_retention_seconds", "Time for which the server keeps its log; +Inf: for ever.", func(b *board) float64 {
@@ -85,8 +114,8 @@ func newBoard(window int, savedAt func() time.Time) *board {
 		return b.retention.Seconds()
 	})
 	gauge("relay_binlog_runway_seconds", "Time until the server may purge the relay's place; +Inf where it keeps its log for ever.", (*board).runway)
-	gauge("relay_checkpoint_age_seconds", "Time since the checkpoint was saved. It is saved when it has moved.", func(*board) float64 {
-		if at := savedAt(); !at.IsZero() {
+	gauge("relay_checkpoint_age_seconds", "Time since the checkpoint was saved. It is saved when it has moved.", func(b *board) float64 {
+		if at := b.kept.SavedAt; !at.IsZero() {
 			return since(at).Seconds()
 		}
 		return 0
@@ -144,6 +173,7 @@ func (b *board) transaction(tx *binlog.Tx) {
 
 func (b *board) confirm(it *item) {
 	b.confirmed.Inc()
+	b.confirms.Add(1)
 	if !it.tx.GTID.IsZero() {
 		b.latency.Observe(since(it.tx.CommittedAt).Seconds())
 	}
@@ -162,6 +192,9 @@ func (b *board) show(now snapshot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = now
+	if b.trouble == "" && now.following {
+		b.troubles.show(now.reason, time.Now())
+	}
 }
 
 // connected notes how far a session has come.
@@ -169,6 +202,7 @@ func (b *board) connected(source, broker bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.source, b.broker = source, broker
+	b.now.following, b.now.ending, b.now.reason = false, false, ""
 	if source && broker {
 		b.trouble = ""
 	}
@@ -178,15 +212,82 @@ func (b *board) connected(source, broker bool) {
 func (b *board) failed(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.source, b.broker, b.trouble = false, false, err.Error()
-	b.now.following = false
+	b.source, b.broker, b.trouble, b.measures = false, false, err.Error(), false
+	b.now.following, b.now.reason, b.now.blocked = false, "", false
+	b.troubles.add(b.trouble, time.Now())
+}
+
+// stop notes that the relay was told to stop.
+func (b *board) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopping = true
+}
+
+// stall notes what does not move; empty: all does.
+func (b *board) stall(what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stalled = what
+}
+
+// lives tells whether the relay gets on, and if not, what does not.
+func (b *board) lives() (what string, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stalled, b.stalled == ""
+}
+
+// end notes that the relay ends, with an error or nil.
+func (b *board) end(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended = true; err != nil {
+		b.fault = err.Error()
+		b.troubles.add(b.fault, time.Now())
+	}
+}
+
+// describe notes what the relay is to do.
+func (b *board) describe(cfg Config, state checkpoint.State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := &b.about
+	if dsn, _, _, err := cfg.Source.Parse(); err == nil {
+		a.source = dsn.Addr
+	}
+	a.table, a.broker, a.exchange = cmp.Or(state.Table, cfg.Source.Table), exchange.Address(cfg.Broker.URL), cfg.Broker.Exchange
+	a.partitions, a.window, a.checkpoint = cfg.Broker.Partitions, cfg.Window, cfg.Checkpoint
+	b.kept = state
+}
+
+// met notes which server has answered, and the table on it.
+func (b *board) met(server *binlog.Server, table *schema.Table) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.about.source, b.about.product = server.Address(), server.Flavor.Product()
+	b.about.table, b.about.layout = table.String(), string(table.Layout)
+}
+
+// accepted notes how the broker let the relay in.
+func (b *board) accepted(cfg exchange.Config) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.login = &cfg
+}
+
+// saved notes the checkpoint that stands on disk.
+func (b *board) saved(state checkpoint.State) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.kept = state
 }
 
 // measured notes what the server said of its log.
 func (b *board) measured(behind int64, retention time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.behind, b.retention = behind, retention
+	b.behind, b.retention, b.asked, b.measures = behind, retention, true, true
 }
 
 // place is where the running session stands in the log.
@@ -200,17 +301,10 @@ func (b *board) place() binlog.Place {
 func (b *board) ready() (reason string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case b.trouble != "":
-		return b.trouble, false
-	case !b.source:
-		return "not yet following MySQL", false
-	case !b.broker:
-		return "not yet connected to RabbitMQ", false
-	case b.now.reason != "":
-		return b.now.reason, false
-	case !b.now.following:
-		return "stopping", false
+	switch word, reason := b.phase(); word {
+	case stateFollowing, stateCatchingUp, stateBackfilling:
+		return "following and publishing", true
+	default:
+		return reason, false
 	}
-	return "following and publishing", true
 }

@@ -14,7 +14,7 @@ import (
 // most.
 func TestBoardReady(t *testing.T) {
 	t.Parallel()
-	b := newBoard(100, time.Now)
+	b := newBoard()
 	steps := []struct {
 		do     func()
 		reason string
@@ -27,7 +27,8 @@ func TestBoardReady(t *testing.T) {
 		{func() { b.failed(errBroken) }, "broken by the test", false},
 		{func() { b.connected(true, false) }, "broken by the test", false},
 		{func() { b.connected(true, true); b.show(snapshot{following: true}) }, "following and publishing", true},
-		{func() { b.show(snapshot{}) }, "stopping", false},
+		{func() { b.show(snapshot{ending: true}) }, "the session ends: what is in flight is being settled", false},
+		{func() { b.stop() }, "stopping", false},
 	}
 	for i, step := range steps {
 		step.do()

@@ -50,7 +50,8 @@ type Config struct {
 	DrainTimeout time.Duration // to settle what is in flight at a stop. Defaults to 15 s.
 	GiveUpAfter  time.Duration // of a server being away. Defaults to never (0).
 	OnBadEvent   OnBadEvent    // Defaults to StopOnBad.
-	Listen       string        // address of metrics and health; empty: none
+	Listen       string        // address of the status page, metrics and health; empty: none
+	Debug        bool          // serve profiles there, too
 
 	// Signals that a running relay takes: SIGHUP makes it read its password and
 	// certificate files again and connect anew, SIGUSR1 makes it log where it

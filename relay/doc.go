@@ -34,6 +34,13 @@
 // (replay.go) notes in the file what is gone, and in the end writes it anew, with
 // the checksum that the checkpoint then still has in the first line.
 //
+// What is seen from outside is on the board (board.go), which a session tells
+// four times a second how it is: metrics and readiness are read from it, and each
+// second a view (view.go), which /events streams to the status page
+// (assets/page.html), and a sample for the plots (trace.go). None of these waits
+// for a disk or a server; the depth of the queues is asked for on a connection of
+// its own, while somebody looks (depths.go).
+//
 // Passwords and the files for TLS are read for each session (secret.go, tls.go):
 // a refusal ends Run only when the files are still those that were refused.
 // Package certs, which binlog and exchange use, says what is wrong with TLS.

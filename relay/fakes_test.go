@@ -159,7 +159,7 @@ func begin(t *testing.T, c trialConfig) *trial {
 	ctx, stop := context.WithCancel(t.Context())
 	tr := &trial{
 		t: t, source: &fakeSource{out: make(chan fetched)}, broker: newFakeBroker(), file: file,
-		board: newBoard(100, time.Now), stop: stop, ended: make(chan error, 1),
+		board: newBoard(), stop: stop, ended: make(chan error, 1),
 	}
 	s := &session{
 		ledger: mustLedger(t, c.state), lanes: newLanes(c.order), file: file, source: tr.source, broker: tr.broker,

@@ -328,7 +328,7 @@ func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done b
 	s := &session{
 		ledger: ledger, lanes: newLanes(r.cfg.Order), source: p, broker: broker, replays: true,
 		window: r.cfg.Window, declares: r.cfg.Broker.Partitions > 0, drain: r.cfg.DrainTimeout,
-		board: newBoard(r.cfg.Window, func() time.Time { return time.Time{} }), log: r.log,
+		board: newBoard(), log: r.log,
 	}
 	err = s.run(ctx)
 	*state = ledger.snapshot()

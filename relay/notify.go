@@ -23,7 +23,7 @@ type notifier struct {
 	watchdog time.Duration // between two signs of life; 0: none is wanted
 	ready    bool          // READY=1 was sent
 	stopping bool
-	state    string // last sent in STATUS
+	state    state // last sent in STATUS
 	at       time.Time
 	extended time.Time
 	alive    time.Time // when WATCHDOG=1 was last sent
@@ -81,7 +81,9 @@ func (n *notifier) look(now time.Time, stopping bool) {
 		n.state, n.at = state, now
 		message = append(message, "STATUS="+line)
 	}
-	switch what := n.relay.pulse.stalled(now); {
+	what := n.relay.pulse.stalled(now)
+	n.relay.board.stall(what)
+	switch {
 	case what == "":
 		n.stalled = false
 		if n.watchdog > 0 && now.Sub(n.alive) >= n.watchdog {
@@ -102,10 +104,14 @@ func (n *notifier) look(now time.Time, stopping bool) {
 
 // line is the state in a word and in a line for systemctl status, and whether
 // the relay follows and publishes.
-func (b *board) line() (state, line string, ready bool) {
-	reason, ready := b.ready()
+func (b *board) line() (word state, line string, ready bool) {
+	_, ready = b.ready()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	oneLine := strings.ReplaceAll(reason, "\n", "; ") // a second one would be another message
-	return reason, fmt.Sprintf("%s; lag %.1f s, %d events in flight", oneLine, b.lag(), b.now.inFlight), ready
+	word, reason := b.phase()
+	line = string(word)
+	if reason != "" {
+		line += ": " + strings.ReplaceAll(reason, "\n", "; ") // a second line would be another message
+	}
+	return word, fmt.Sprintf("%s; lag %.1f s, %d events in flight", line, b.lag(), b.now.inFlight), ready
 }

@@ -30,6 +30,13 @@ type pulse struct {
 	running atomic.Bool  // a session is; else the relay connects, or waits to
 }
 
+// newPulse is one of a relay that begins now.
+func newPulse() *pulse {
+	p := new(pulse)
+	p.run(false)
+	return p
+}
+
 // turn: the session's loop came round.
 func (p *pulse) turn() {
 	if p != nil {

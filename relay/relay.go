@@ -86,7 +86,7 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	cfg.Source.Spool = filepath.Dir(file.Path())
 	r = &Relay{
 		cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{},
-		pulse: new(pulse), reload: make(chan struct{}, 1), last: openLast(file.Path(), cfg.Logger),
+		pulse: newPulse(), reload: make(chan struct{}, 1), last: openLast(file.Path(), cfg.Logger),
 	}
 	r.cfg.Source.Waiting = r.pulse.server
 	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
@@ -94,13 +94,12 @@ func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err err
 	for _, e := range cfg.exposures() {
 		r.log.Warn().Str("side", e.side).Str("address", e.address).Str("next", e.next).Msg(e.what)
 	}
-	r.board = newBoard(cfg.Window, func() time.Time {
-		state, _ := file.State()
-		return state.SavedAt
-	})
+	r.board = newBoard()
+	state, _ := file.State()
+	r.board.describe(cfg, state)
 	stop = func() {}
 	if cfg.Listen != "" {
-		if stop, err = r.board.serve(cfg.Listen); err != nil {
+		if stop, err = r.board.serve(cfg.Listen, cfg.Debug, cfg.Logger); err != nil {
 			r.last.failed(err, ExitCode(err))
 		}
 	}
@@ -127,13 +126,15 @@ func (p *parked) allow(policy OnBadEvent) (err error) {
 	return err
 }
 
-func (r *Relay) retry(ctx context.Context) (err error) {
+func (r *Relay) retry(ctx context.Context) (last error) {
+	told := context.AfterFunc(ctx, r.board.stop)
 	defer func() {
-		if err != nil {
-			r.last.failed(err, ExitCode(err))
+		told()
+		r.board.end(last)
+		if last != nil {
+			r.last.failed(last, ExitCode(last))
 		}
 	}()
-	r.pulse.run(false) // before anybody looks
 	defer r.notify(ctx)()
 	defer r.obey()()
 	waits := backoff.NewExponentialBackOff()
@@ -263,6 +264,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	defer server.Close()
 	r.table = table
 	r.sourceSecret.accepted()
+	r.board.met(server, table)
 	r.board.connected(true, false)
 	broker, err := exchange.Dial(ctx, r.cfg.Broker)
 	if err != nil {
@@ -271,6 +273,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	}
 	defer broker.Close()
 	r.brokerSecret.accepted()
+	r.board.accepted(r.cfg.Broker)
 	source, ledger, err := r.begin(ctx, server, table)
 	if err != nil {
 		r.board.reconnects.WithLabelValues("source").Inc()
@@ -281,6 +284,8 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		return errors.New("relay: it was just connected")
 	}
 	r.followed = time.Now()
+	state, _ := r.file.State()
+	r.board.saved(state)
 	r.board.connected(true, true)
 	r.last.over()
 	r.log.Info().Str("table", table.String()).Str("layout", string(table.Layout)).Str("server", server.UUID).

@@ -386,7 +386,16 @@ func (s *session) save() {
 	s.ledger.dirty = false
 	state, saved := s.ledger.snapshot(), make(chan error, 1)
 	s.saved, s.saving = saved, time.Now()
-	go func() { saved <- s.file.Save(state) }()
+	go func() { saved <- s.write(state) }()
+}
+
+func (s *session) write(state checkpoint.State) error {
+	err := s.file.Save(state)
+	if err == nil {
+		state.SavedAt = time.Now()
+		s.board.saved(state)
+	}
+	return err
 }
 
 // savesSlowly tells whether the checkpoint has been on its way to the disk for
@@ -411,7 +420,7 @@ func (s *session) leave(ctx context.Context, cause error) error {
 		s.saved = nil
 	}
 	if s.file != nil && s.ledger.dirty {
-		if err := s.file.Save(s.ledger.snapshot()); err != nil {
+		if err := s.write(s.ledger.snapshot()); err != nil {
 			return unsaved(ctx, errors.Join(cause, err))
 		}
 		s.ledger.dirty = false
@@ -453,7 +462,7 @@ func (s *session) report(now time.Time) {
 	line.Msg("relaying")
 }
 
-// show puts the session's state where metrics and health see it.
+// show puts the session's state where metrics, health and the page see it.
 func (s *session) show(following bool) {
 	reason := ""
 	text, blocked := s.broker.Blocked()
@@ -469,6 +478,7 @@ func (s *session) show(following bool) {
 	s.arrived = false
 	s.board.show(snapshot{
 		following: following,
+		ending:    !following,
 		blocked:   blocked,
 		reason:    reason,
 		inFlight:  s.outstanding,

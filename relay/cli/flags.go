@@ -71,7 +71,8 @@ func runFlags() []cli.Flag {
 		serverIDFlag(),
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
 		badEventFlag(),
-		text("listen", "127.0.0.1:9347", "address of /metrics, /healthz, /readyz; '': off"),
+		text("listen", "127.0.0.1:9347", "address of the status page, /metrics, /healthz, /readyz; '': off"),
+		&cli.BoolFlag{Name: "debug", Usage: "serve Go's profiles there, under /debug/pprof/", EnvVars: env("debug")},
 	)
 }
 
@@ -105,7 +106,7 @@ func config(c *cli.Context) (relay.Config, error) {
 	cfg.SourceTLS, cfg.BrokerTLS = tlsFiles(c, "mysql"), tlsFiles(c, "amqp")
 	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
 	cfg.Start = relay.Backfill
-	cfg.Listen = c.String("listen")
+	cfg.Listen, cfg.Debug = c.String("listen"), c.Bool("debug")
 	if err := pace(c, &cfg); err != nil {
 		return cfg, err
 	}

@@ -23,7 +23,7 @@ var defaults = map[string]string{
 	"amqp-tls-ca": "the system's", "amqp-tls-cert": "none", "amqp-tls-key": "none", "amqp-tls-server-name": "the host that is dialled",
 	"server-id": "derived from host and checkpoint path, 2^31 and up", "amqp-url": "required", "amqp-password-file": "none",
 	"exchange": "outbox", "partitions": "0", "checkpoint": "$STATE_DIRECTORY/checkpoint.json, else ./checkpoint.json",
-	"start": "backfill", "window": "4096", "order": "strict", "listen": "127.0.0.1:9347", "drain-timeout": "15s", "on-bad-event": "stop", "give-up-after": "0",
+	"start": "backfill", "window": "4096", "order": "strict", "listen": "127.0.0.1:9347", "debug": "off", "drain-timeout": "15s", "on-bad-event": "stop", "give-up-after": "0",
 	"log-level": "info", "log-format": "console on a terminal, else json",
 }
 
@@ -44,6 +44,11 @@ func valueOf(t *testing.T, flag cli.Flag) string {
 			return "0"
 		}
 		return f.Value.String()
+	case *cli.BoolFlag:
+		if !f.Value {
+			return "off"
+		}
+		return "on"
 	case cli.DocGenerationFlag:
 		return f.GetValue()
 	}
