@@ -41,6 +41,12 @@
 // for a disk or a server; the depth of the queues is asked for on a connection of
 // its own, while somebody looks (depths.go).
 //
+// Both loops of a session, that which reads and that which publishes and
+// settles, leave in the pulse (pulse.go) when they last moved; the notifier
+// (notify.go) tells systemd, and withholds its sign of life from a loop that
+// hangs. While a save of the checkpoint hangs nothing new is taken in. SIGHUP and
+// SIGUSR1 are in signals.go.
+//
 // Passwords and the files for TLS are read for each session (secret.go, tls.go):
 // a refusal ends Run only when the files are still those that were refused.
 // Package certs, which binlog and exchange use, says what is wrong with TLS.
