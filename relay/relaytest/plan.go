@@ -106,13 +106,16 @@ func (p *planner) orders(now time.Time) []order {
 
 func (p *planner) aggregate() int64 { return p.aggregates[p.random.IntN(len(p.aggregates))] }
 
+// payloadMark is in every payload, and must be in no log.
+const payloadMark = "Grüße"
+
 func (p *planner) order(now time.Time, aggregate int64) order {
 	p.count++
 	payload, err := json.Marshal(map[string]any{
 		"customer": strconv.FormatInt(aggregate, 10),
 		"number":   p.count,
 		"amount":   fmt.Sprintf("%d.%02d", p.random.IntN(1000), p.random.IntN(100)),
-		"note":     "Grüße, 世界 <&>",
+		"note":     payloadMark + ", 世界 <&>",
 	})
 	if err != nil {
 		panic(err) // strings and an int

@@ -1,6 +1,7 @@
 package relaytest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -36,6 +37,7 @@ type stage struct {
 	options   []string // of relay run, after those of every play
 	name      string   // of database, user and exchange
 	relayDSN  string   // with the grants that are documented, and no other
+	unsaid    []string // what the relay's log must not have
 	queues    []string
 	db        *sql.DB
 	writer    *Writer
@@ -105,6 +107,7 @@ func (s *stage) setUpUser(ctx context.Context) error {
 		return err
 	}
 	cfg.User, cfg.Passwd, cfg.DBName = s.name, password, s.name
+	s.unsaid = []string{password, payloadMark}
 	s.relayDSN = cfg.FormatDSN()
 	return nil
 }
@@ -237,7 +240,7 @@ func (s *stage) declared() bool {
 func (s *stage) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 	defer cancel()
-	failures := []error{s.killRelay()}
+	failures := []error{s.killRelay(), s.discreet()}
 	if s.db != nil {
 		failures = append(failures,
 			removeTopology(s.broker, s.name, s.queues),
@@ -246,4 +249,19 @@ func (s *stage) close() error {
 			s.db.Close())
 	}
 	return errors.Join(failures...)
+}
+
+// discreet looks for what the relay's log must not have: its password, and what
+// is in every payload.
+func (s *stage) discreet() error {
+	log, err := os.ReadFile(s.logPath())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // it was not started
+	}
+	for _, text := range s.unsaid {
+		if err == nil && bytes.Contains(log, []byte(text)) {
+			err = fmt.Errorf("relaytest: the relay's log %s has %q", s.logPath(), text)
+		}
+	}
+	return err
 }
