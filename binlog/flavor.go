@@ -57,8 +57,11 @@ type dialect interface {
 	checked(context.Context) (map[string]bool, error)
 	// needs are the variables that must have one value.
 	needs(values map[string]string) []setting
-	// probes try the privileges that are needed beside SELECT.
+	// probes try the privileges that are needed beside SELECT: the second is that
+	// of logStatus.
 	probes() []probe
+	// logStatus is the statement that prints the end of the log and its filter.
+	logStatus() string
 }
 
 // meet finds out what server it is.
