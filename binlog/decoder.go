@@ -44,6 +44,7 @@ func (d *decoder) use(table *schema.Table) { d.table, d.image = table, nil }
 var (
 	errUndefined = errors.New("the table's definition is not known")
 	errUnlike    = errors.New("the rows are not of the definition that is in force")
+	errMetadata  = errors.New("the rows cannot be read by what the log says of their columns")
 )
 
 // mapTable finds the event's parts among the columns of a table map: by the
@@ -79,6 +80,9 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 		at := slices.IndexFunc(table.Columns, func(c schema.Column) bool { return c.Name == defined.Name })
 		img.roles[r] = at
 		if img.logged[r], err = tm.metadata[at].logged(defined); err != nil {
+			if img.named {
+				return nil, fmt.Errorf("%w: %w", errMetadata, err)
+			}
 			return nil, fmt.Errorf("%w: %w", errUnlike, err)
 		}
 	}
