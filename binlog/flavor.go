@@ -21,10 +21,13 @@ const (
 
 // Product is the flavor's name for people.
 func (f Flavor) Product() string {
-	if f == MariaDB {
+	switch f {
+	case MySQL:
+		return "MySQL"
+	case MariaDB:
 		return "MariaDB"
 	}
-	return "MySQL" // also for a server that has not told yet
+	return "the database server" // that has not told yet
 }
 
 // dialect is how a flavor is asked for what both have.
