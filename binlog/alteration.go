@@ -38,11 +38,12 @@ var (
 		`|(create|alter|drop)\s+(or\s+replace\s+)?(temporary|trigger|procedure|function|view|event|user|role|server|(definer|algorithm)\s*=|sql\s+security)` +
 		`|alter\s+table\s+\S+\s+(add|drop|truncate|reorganize|coalesce|exchange|rebuild|analyze|check|optimize|repair)\s+partition\b)`)
 	// created is the name of the table that a statement creates.
-	created  = regexp.MustCompile("(?is)^create\\s+table\\s+(?:if\\s+not\\s+exists\\s+)?(?:(?:`[^`]+`|[\\w$]+)\\s*\\.\\s*)?(`[^`]+`|[\\w$]+)(?:\\s|\\()")
-	versions = regexp.MustCompile(`(?i)\b(add|with)\s+system\s+versioning\b`)
-	renames  = regexp.MustCompile(`(?i)\brename\b`)
-	plain    = regexp.MustCompile(`^[\w$]+$`)
-	one      = regexp.MustCompile("^(`[^`]+`|[\\w$]+)$") // name, without a database's
+	created    = regexp.MustCompile("(?is)^create\\s+table\\s+(?:if\\s+not\\s+exists\\s+)?(?:(?:`[^`]+`|[\\w$]+)\\s*\\.\\s*)?(`[^`]+`|[\\w$]+)(?:\\s|\\()")
+	versions   = regexp.MustCompile(`(?i)\b(add|with)\s+system\s+versioning\b`)
+	unversions = regexp.MustCompile(`(?i)\bdrop\s+(system\s+versioning|table)\b`)
+	renames    = regexp.MustCompile(`(?i)\brename\b`)
+	plain      = regexp.MustCompile(`^[\w$]+$`)
+	one        = regexp.MustCompile("^(`[^`]+`|[\\w$]+)$") // name, without a database's
 )
 
 // alters tells whether a statement may have changed the table's definition. A
@@ -69,7 +70,7 @@ func (a *assembler) alter(statement string) error {
 	g.tx.Altered = shown(statement)
 	a.altered = alteration{gtid: g.tx.GTID, statement: g.tx.Altered}
 	if g.tx.GTID.sequential() && versions.MatchString(statement) && !a.passes() {
-		return a.unreadable("%v", versioned(a.decoder.table.Database, a.decoder.table.Name))
+		return a.refuseVersions(versioned(a.decoder.table.Database, a.decoder.table.Name))
 	}
 	if a.redefine == nil {
 		return nil
@@ -80,6 +81,16 @@ func (a *assembler) alter(statement string) error {
 		return a.moved(g.tx.GTID, statement)
 	}
 	return nil
+}
+
+// refuseVersions is the end at rows of a system-versioned table.
+func (a *assembler) refuseVersions(why error) error {
+	if a.versioned != nil {
+		if err := a.versioned(); err != nil {
+			return err
+		}
+	}
+	return a.unreadable("%v", why)
 }
 
 // define sees to it that the definition in force is known.

@@ -466,6 +466,18 @@ func testAlteredUnlogged(t *testing.T, f flavor) {
 			set, _, _ := strings.Cut(rest, "'")
 			stream = r.followFrom(server, parse(r, set))
 			read(3)
+			r.on(conn, "SET SESSION sql_log_bin = 0")
+			r.on(conn, "ALTER TABLE outbox ADD more INT FIRST")
+			r.on(conn, "SET SESSION sql_log_bin = 1")
+			r.on(conn, a(4).sql)
+			err = failure(r, stream) // and not only that the columns are more
+			wantError(t, err, binlog.ErrChanged, "it was changed with sql_log_bin=0")
+			_, rest, _ = strings.Cut(err.Error(), "--from-gtid '")
+			set, _, _ = strings.Cut(rest, "'")
+			stream = r.followFrom(server, parse(r, set))
+			if e := r.events(stream, 1)[0]; e.AggregateID+" "+e.Topic+" "+string(e.Payload) != a(4).want {
+				t.Errorf("got %+v, want %s", e, a(4).want)
+			}
 		})
 	}
 }

@@ -32,6 +32,7 @@ type Archive struct {
 	cfg     ArchiveConfig
 	files   []archiveFile
 	changes []alteration // of the table, in the order of the log
+	end     *GTIDSet     // the position behind the files
 }
 
 // ArchiveConfig says which files, and what of them.
@@ -44,6 +45,10 @@ type ArchiveConfig struct {
 	// executed, for logs that do not name its columns. It is asked once, when
 	// it is needed. Defaults to refusing them.
 	Define func(ctx context.Context) (*schema.Table, *GTIDSet, error)
+	// Since refuses that definition, with ErrChanged, where the server may have
+	// changed the table between the end of the files and executed. Nil: nobody
+	// looks.
+	Since func(ctx context.Context, table *schema.Table, end, executed *GTIDSet) error
 }
 
 type archiveFile struct {
@@ -123,6 +128,7 @@ func (a *Archive) survey(ctx context.Context) error {
 		tx, err := p.next(ctx)
 		if err == io.EOF {
 			a.Ended = p.ended
+			a.end = &GTIDSet{set: seen.set, domains: maps.Clone(p.assembler.reached)}
 			return nil
 		}
 		if err != nil {
@@ -386,6 +392,9 @@ func (p *Playback) define(ctx context.Context) error {
 			return fmt.Errorf("%w: they do not name the columns of %s in transaction %s, and the server's table is of another time: it has executed %s, which changed it later: %s; give the --mysql-dsn of a server that has not, with a table of the columns of that time, and what stands behind the change on its own, with --gtid",
 				ErrFiles, a.decoder.table, a.group.tx.GTID, later.gtid, later.statement)
 		}
+	}
+	if err := p.since(ctx); err != nil {
+		return err
 	}
 	p.defined = true
 	a.decoder.use(table)

@@ -38,6 +38,12 @@ type assembler struct {
 	// without names come under another table number: a server gives a new one
 	// with every definition, and now and then. nil: nobody does.
 	verify func() error
+	// unlike says how to go on where rows without names are not stored as the
+	// definition in force says, for this reason. nil: nobody does.
+	unlike func(why error) error
+	// versioned says how to go on where the table was system-versioned, and is no
+	// longer. nil, and a nil error: nobody does, or it still is.
+	versioned func() error
 	// moved hears of statements that may have renamed the table away.
 	moved func(gtid GTID, statement string) error
 	// recall finds the XA transactions that were prepared before the stream
@@ -346,10 +352,12 @@ func (a *assembler) tableMap(body []byte) error {
 			img, err = a.decoder.mapTable(body)
 		}
 	}
-	if errors.Is(err, errVersioned) {
-		return a.unreadable("%v", err)
-	}
-	if errors.Is(err, schema.ErrTable) || errors.Is(err, errUnlike) {
+	switch {
+	case errors.Is(err, errVersioned):
+		return a.refuseVersions(err)
+	case errors.Is(err, errUnlike) && a.unlike != nil:
+		err = a.unlike(err)
+	case errors.Is(err, schema.ErrTable), errors.Is(err, errUnlike), errors.Is(err, errMetadata):
 		err = a.changed(err)
 	}
 	if err == nil && !img.named && id != a.number && a.verify != nil {

@@ -44,6 +44,7 @@ func (d *decoder) use(table *schema.Table) { d.table, d.image = table, nil }
 var (
 	errUndefined = errors.New("the table's definition is not known")
 	errUnlike    = errors.New("the rows are not of the definition that is in force")
+	errMetadata  = errors.New("the rows cannot be read by what the log says of their columns")
 )
 
 // mapTable finds the event's parts among the columns of a table map: by the
@@ -79,6 +80,9 @@ func (d *decoder) mapTable(body []byte) (*image, error) {
 		at := slices.IndexFunc(table.Columns, func(c schema.Column) bool { return c.Name == defined.Name })
 		img.roles[r] = at
 		if img.logged[r], err = tm.metadata[at].logged(defined); err != nil {
+			if img.named {
+				return nil, fmt.Errorf("%w: %w", errMetadata, err)
+			}
 			return nil, fmt.Errorf("%w: %w", errUnlike, err)
 		}
 	}
@@ -102,7 +106,7 @@ func (d *decoder) define(tm *tableMap) (table *schema.Table, err error) {
 // fits tells whether rows are stored as a definition says. It is a net below
 // what is known of the definition: columns of one type can change places unseen.
 func (tm *tableMap) fits(table *schema.Table) error {
-	if len(tm.columns) != len(table.Columns) {
+	if len(tm.columns)-tm.hidden(len(table.Columns)) != len(table.Columns) {
 		return fmt.Errorf("%w: the log has %d columns and the definition %d", errUnlike, len(tm.columns), len(table.Columns))
 	}
 	for i, defined := range table.Columns {
@@ -111,6 +115,16 @@ func (tm *tableMap) fits(table *schema.Table) error {
 		}
 	}
 	return nil
+}
+
+// hidden is how many of the columns behind the first n can be MariaDB's own: for
+// each unique key over texts that are too long for an index it keeps their hash
+// in a BIGINT behind all columns, which information_schema does not tell of.
+func (tm *tableMap) hidden(n int) (count int) {
+	for i := len(tm.columns) - 1; i >= n && tm.metadata[i].mariadb && tm.columns[i].typ == typeLongLong; i-- {
+		count++
+	}
+	return count
 }
 
 // stores tells whether a column of the defined type is stored as c.

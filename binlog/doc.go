@@ -40,7 +40,8 @@
 // table anew.
 //
 // An Archive is log files on disk; its Playback feeds the same assembler. Where
-// the log names the table's columns no server is needed. MariaDB's names do not
+// the log names the table's columns no server is needed; else the definition is a
+// server's, whose own log is looked through for later changes. MariaDB's names do not
 // tell a UUID from a BINARY(16), nor JSON from text: a value for which that makes
 // a difference is refused where no server tells.
 //

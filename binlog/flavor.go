@@ -21,10 +21,13 @@ const (
 
 // Product is the flavor's name for people.
 func (f Flavor) Product() string {
-	if f == MariaDB {
+	switch f {
+	case MySQL:
+		return "MySQL"
+	case MariaDB:
 		return "MariaDB"
 	}
-	return "MySQL" // also for a server that has not told yet
+	return "the database server" // that has not told yet
 }
 
 // dialect is how a flavor is asked for what both have.
@@ -57,8 +60,11 @@ type dialect interface {
 	checked(context.Context) (map[string]bool, error)
 	// needs are the variables that must have one value.
 	needs(values map[string]string) []setting
-	// probes try the privileges that are needed beside SELECT.
+	// probes try the privileges that are needed beside SELECT: the second is that
+	// of logStatus.
 	probes() []probe
+	// logStatus is the statement that prints the end of the log and its filter.
+	logStatus() string
 }
 
 // meet finds out what server it is.

@@ -135,6 +135,7 @@ func testRefused(t *testing.T, on flavor) {
 		{"wrong password in the DSN", func(c *binlog.Config) { c.DSN = strings.Replace(dsn, "secret-pw", "wrong-pw", 1) }, binlog.ErrAuth, "using password: YES"},
 		{"no password", func(c *binlog.Config) { c.DSN = strings.Replace(dsn, ":secret-pw", "", 1) }, binlog.ErrAuth, "using password: NO"},
 		{"unknown database", func(c *binlog.Config) { c.DSN = strings.Replace(dsn, database, "nowhere", 1) }, schema.ErrTable, "Unknown database 'nowhere'; check the database"},
+		{"unknown database, of MySQL or MariaDB", func(c *binlog.Config) { c.DSN = strings.Replace(dsn, database, "nowhere", 1) }, schema.ErrTable, ": the database server at "},
 		{"unknown database of the table", func(c *binlog.Config) { c.Table = "nowhere.outbox" }, schema.ErrTable, r.pick("Unknown database 'nowhere'", "'nowhere.outbox' doesn't exist")},
 		{"unknown table", func(c *binlog.Config) { c.Table = "outbax" }, schema.ErrTable, ".outbax' doesn't exist; check --table, or create it: relay schema sql"},
 		{"missing column", nil, schema.ErrTable, database + ".outbox lacks the column payload of layout relay; it has id, aggregate_id, topic, created_at"},

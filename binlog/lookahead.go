@@ -87,6 +87,46 @@ func (st *Stream) unlogged() error {
 		ErrChanged, a.decoder.table, a.group.tx.GTID, st.seen)
 }
 
+// unlike refuses rows that are not stored as the definition in force says.
+func (st *Stream) unlike(ctx context.Context, why error) error {
+	if err := st.verify(ctx); err != nil {
+		return err
+	}
+	later, _, err := st.lookAhead(ctx)
+	if err != nil {
+		return err
+	}
+	a := st.assembler
+	if n := len(later); n > 0 {
+		return a.undefined(fmt.Sprintf("%v, and transaction %s changed the table later", why, later[0]), later[n-1].set)
+	}
+	return &TxError{GTID: a.group.tx.GTID, Prepared: a.group.tx.Prepared, Err: a.changed(why)}
+}
+
+// unversioned refuses rows of a table that was system-versioned, and is no
+// longer; nil: it still is.
+func (st *Stream) unversioned(ctx context.Context) error {
+	switch _, err := st.server.Table(ctx); {
+	case errors.Is(err, schema.ErrTable):
+		return nil
+	case err != nil:
+		return err
+	}
+	later, _, err := st.lookAhead(ctx)
+	if err != nil || len(later) == 0 {
+		return err
+	}
+	last := later[len(later)-1]
+	for _, x := range later {
+		if unversions.MatchString(x.statement) {
+			last = x
+		}
+	}
+	a := st.assembler
+	return fmt.Errorf("%w: %s was system-versioned from transaction %s on, or before, up to %s: what the log has of it in between are not only inserts, but each UPDATE as one more; to go on behind that: relay resume --from-gtid '%s' --yes, which skips %d transactions, with all outbox rows in them; how to send those is in the README under 'When the table changes'",
+		ErrChanged, a.decoder.table, a.group.tx.GTID, last, last.set, last.set.Minus(st.seen).Count())
+}
+
 // undefined refuses rows whose columns cannot be told.
 func (a *assembler) undefined(why string, behind *GTIDSet) error {
 	return fmt.Errorf("%w: the rows of %s in transaction %s cannot be mapped: the log does not name their columns (binlog_row_metadata is not FULL), and %s; to go on behind the change: relay resume --from-gtid '%s' --yes; how to send what that skips is in the README under 'When the table changes'",

@@ -262,10 +262,12 @@ func (mariaDB) needs(values map[string]string) []setting {
 	return list
 }
 
+func (mariaDB) logStatus() string { return "SHOW MASTER STATUS" }
+
 func (s mariaDB) probes() []probe {
 	return []probe{
 		{privilege: "REPLICATION SLAVE", try: s.register},
-		{privilege: "BINLOG MONITOR", try: s.trying("SHOW MASTER STATUS")},
+		{privilege: "BINLOG MONITOR", try: s.trying(s.logStatus())},
 		{privilege: "SLAVE MONITOR", try: s.trying("SHOW ALL SLAVES STATUS"), advice: true},
 	}
 }

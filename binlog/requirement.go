@@ -68,6 +68,11 @@ func (s *Server) Check(ctx context.Context) (*schema.Table, []Requirement, error
 	}
 	list = append(list, NewRequirement(schema.ErrTable, "engine", "InnoDB", engine, strings.EqualFold(engine, "InnoDB"),
 		fmt.Sprintf("ALTER TABLE %s ENGINE=InnoDB", table)))
+	logged, err := s.logged(ctx, table)
+	if err != nil {
+		return nil, nil, err
+	}
+	list = append(list, logged)
 	grants, err := s.grants(ctx)
 	if err != nil {
 		return nil, nil, err

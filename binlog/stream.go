@@ -74,6 +74,8 @@ func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table
 	}
 	a.redefine = func() error { return st.define(ctx) }
 	a.verify = func() error { return st.verify(ctx) }
+	a.unlike = func(why error) error { return st.unlike(ctx, why) }
+	a.versioned = func() error { return st.unversioned(ctx) }
 	a.moved = func(gtid GTID, statement string) error { return s.awaitTable(ctx, gtid, statement) }
 	a.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
 		return s.fetch(ctx, a.decoder.table, gtid, ids, generated, from)

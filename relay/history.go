@@ -81,12 +81,15 @@ func openHistory(ctx context.Context, cfg Config, order HistoryOrder) (*replayer
 				return nil, nil, err
 			}
 			defer server.Close()
-			table, err := server.Table(ctx)
+			return server.Defined(ctx)
+		}
+		files.Since = func(ctx context.Context, table *schema.Table, end, executed *binlog.GTIDSet) error {
+			server, err := binlog.Open(ctx, cfg.Source)
 			if err != nil {
-				return nil, nil, err
+				return err
 			}
-			executed, err := server.Executed(ctx)
-			return table, executed, err
+			defer server.Close()
+			return server.SinceFiles(ctx, table, end, executed)
 		}
 	}
 	archive, err := binlog.OpenArchive(ctx, files)

@@ -29,15 +29,21 @@ type ReplayOrder struct {
 // Replay sends what is parked, in the order of each aggregate, and takes out
 // of the parked file what the broker has confirmed. An event that still cannot
 // be sent stays, and so do those behind it; then the error wraps
-// ErrDifferences. No relay may run meanwhile, except with DryRun: the
-// checkpoint is locked.
+// ErrDifferences. The source is not asked: where Config names it, or its table
+// with the database, the checkpoint must be of that. No relay may run meanwhile,
+// except with DryRun: the checkpoint is locked.
 func Replay(ctx context.Context, cfg Config, order ReplayOrder, out io.Writer) error {
 	cfg.setDefaults()
-	_, database, table, err := cfg.Source.Parse()
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+	outbox := "" // of the checkpoint, whichever that is
+	if cfg.Source.DSN != "" {
+		_, database, table, err := cfg.Source.Parse()
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+		outbox = database + "." + table
+	} else if strings.Contains(cfg.Source.Table, ".") {
+		outbox = cfg.Source.Table
 	}
-	outbox := database + "." + table
 	if order.DryRun {
 		return listParked(cfg.Checkpoint, outbox, order, out)
 	}
@@ -89,9 +95,9 @@ func parkedOf(path, outbox string, state checkpoint.State, exists bool, order Re
 }
 
 // ofOutbox is sameOutbox without asking the server, which may name the table
-// with capital letters or without.
+// with capital letters or without. An empty outbox is any.
 func ofOutbox(path string, state checkpoint.State, outbox string) error {
-	if strings.EqualFold(state.Table, outbox) {
+	if outbox == "" || strings.EqualFold(state.Table, outbox) {
 		outbox = state.Table
 	}
 	return sameOutbox(path, state, binlog.Flavor(state.Flavor), outbox)

@@ -187,7 +187,7 @@ func (b *board) explain(word state, reason string) (text, next string) {
 	case stateStalled:
 		text, next = sentence(reason)+" Under systemd its watchdog starts the relay again.", "systemctl restart relay"
 	case stateStarting:
-		text = "Connecting to MySQL at " + a.source + "."
+		text = "Connecting to " + cmp.Or(a.product, "the database server") + " at " + a.source + "."
 		if b.source {
 			text = "Connecting to RabbitMQ at " + a.broker + "."
 		}

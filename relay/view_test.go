@@ -39,7 +39,7 @@ func TestViewStates(t *testing.T) {
 		tone, reason string
 		next         string
 	}{
-		{func() {}, stateStarting, "busy", "Connecting to MySQL at db.example:3306.", ""},
+		{func() {}, stateStarting, "busy", "Connecting to the database server at db.example:3306.", ""},
 		{func() { b.connected(true, false) }, stateStarting, "busy", "Connecting to RabbitMQ at amqp://mq.example:5672/", ""},
 		{func() { b.connected(true, true) }, stateStarting, "busy", "", ""},
 		{func() { b.saved(checkpoint.State{Backfill: backfill}); b.show(snapshot{following: true}) }, stateBackfilling, "busy", "at 17 of 99", ""},

@@ -40,7 +40,11 @@ func TestParkSameID(t *testing.T) {
 	if got, want := r.parked(), []string{idText(1), idText(1), idText(2)}; !slices.Equal(got, want) {
 		t.Errorf("parked %v, want %v", got, want)
 	}
-	r.run("replay", "--parked").want(t, 3, "kept      "+idText(1), "3 events are still parked")
+	bare := []string{"RELAY_CHECKPOINT=" + r.checkpoint()} // no server is asked, nor the broker for a list
+	run(t, bare, "replay", "--parked", "--dry-run").want(t, 0, `"id":"`+idText(1)+`"`)
+	run(t, bare, "replay", "--parked", "--dry-run", "--table", r.database()+".another").want(t, 78, "is of table "+r.database()+".outbox")
+	run(t, bare, "replay", "--parked").want(t, 64, "--amqp-url is missing")
+	run(t, r.replayEnv(), "replay", "--parked").want(t, 3, "kept      "+idText(1), "3 events are still parked")
 	r.run("replay", "--parked", "--drop", idText(1)).want(t, 0,
 		"dropped   "+idText(1)+" (sequence 1)", "dropped   "+idText(1)+" (sequence 2)", "confirmed "+idText(2)+" (sequence 3)")
 	if got := messageIDs(r.take(0)); !slices.Equal(got, []string{idText(2)}) {

@@ -301,6 +301,17 @@ func TestBinlogOff(t *testing.T) {
 	got.oneLine(t)
 }
 
+// TestLeftOut: a server that leaves the outbox's database out of its log.
+func TestLeftOut(t *testing.T) {
+	t.Parallel()
+	r := rigOn(t, databaseOn(t, relaytest.PrivateMySQL(t, "--binlog-do-db=other")), run(t, nil, "schema", "sql").stdout)
+	fix := "type: add binlog-do-db = " + r.database() + " to the server's option file, then restart it"
+	got := r.run("run", "--partitions", "1")
+	got.want(t, 78, "binlog filter", "found binlog-do-db = other, which leaves "+r.database()+" out", fix)
+	got.oneLine(t)
+	r.run("check", "--partitions", "1").want(t, 3, "FAIL  binlog filter", fix)
+}
+
 // TestOtherFlavor: a checkpoint of one flavor is refused for a server of the
 // other by each command that reads it. Without the look at the flavor, run
 // takes a position of MariaDB for the empty set of MySQL, and sends all again.

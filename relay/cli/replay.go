@@ -19,7 +19,8 @@ aggregate, and takes out what the broker has confirmed. Stop the relay first;
 only --dry-run, which lists them, works beside it. An event that still cannot be
 sent stays, with those behind it, and the exit code is 3; --drop lets it go, with
 all others of its id. An end before that is 75; type the same again. --drop-all
-is the way out where the file is damaged or missing: it sends nothing.
+is the way out where the file is damaged or missing: it sends nothing. It needs
+--checkpoint and, but for --dry-run and --drop-all, --amqp-url; no MySQL server.
 
 With --from-binlog: reads binlog files of MySQL or MariaDB, in the order in which
 the server wrote them, plain or packed by gzip or zstd. --to - prints the inserts
@@ -28,8 +29,9 @@ into the outbox as lines of JSON, --to exchange publishes them as run does, and
 0-1-42 is one, 0-1-23..57 are those with these numbers. The checkpoint is neither
 read nor changed. No server is needed where the log has the columns' names
 (binlog_row_metadata=FULL), else --mysql-dsn, whose table must still have the
-same columns. What is published has no header sequence. 0: all is confirmed. An
-end before that names the set that is left.
+same columns: a server that may have changed it behind the files is refused.
+What is published has no header sequence. 0: all is confirmed. An end before that
+names the set that is left.
 
 What is sent has the header replayed.
 
@@ -38,7 +40,8 @@ Examples:
    relay replay --from-binlog archive/binlog.00001* --table shop.outbox --to exchange \
                 --gtid 3e11fa47-71ca-11e1-9e33-c80aa9429562:23-57 \
                 --amqp-url amqp://relay:pw@127.0.0.1:5672/
-   relay replay --parked --dry-run --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
+   relay replay --parked --dry-run --checkpoint checkpoint.json
+   relay replay --parked --checkpoint checkpoint.json \
                 --amqp-url amqp://relay:pw@127.0.0.1:5672/`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.BoolFlag{Name: "parked", Usage: "the parked events"},
@@ -56,13 +59,32 @@ Examples:
 			case files:
 				return replayFiles(c)
 			}
-			cfg, err := config(c)
-			if err != nil {
-				return err
-			}
-			return relay.Replay(c.Context, cfg, relay.ReplayOrder{Drop: c.StringSlice("drop"), DropAll: c.Bool("drop-all"), DryRun: c.Bool("dry-run")}, c.App.Writer)
+			return replayParked(c)
 		},
 	}
+}
+
+func replayParked(c *cli.Context) error {
+	order := relay.ReplayOrder{Drop: c.StringSlice("drop"), DropAll: c.Bool("drop-all"), DryRun: c.Bool("dry-run")}
+	var cfg relay.Config
+	var err error
+	if cfg.Logger, err = logger(c); err != nil {
+		return err
+	}
+	if cfg.Source, err = outbox(c); err != nil {
+		return err
+	}
+	if !order.DryRun && !order.DropAll {
+		if cfg.Broker, err = broker(c); err != nil {
+			return err
+		}
+		cfg.BrokerPasswordFile, cfg.BrokerTLS = passwordFile(c, "amqp-password-file"), tlsFiles(c, "amqp")
+	}
+	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
+	if err := pace(c, &cfg); err != nil {
+		return err
+	}
+	return relay.Replay(c.Context, cfg, order, c.App.Writer)
 }
 
 func replayFiles(c *cli.Context) error {

@@ -236,7 +236,7 @@ func (r *rig) withoutTLS(t *testing.T, source *encrypted) {
 	r.run("check", "--partitions", "1").want(t, 0, "not verified")
 	r.exec("SET GLOBAL tls_version = ''", "ALTER INSTANCE RELOAD TLS NO ROLLBACK ON ERROR") // it goes on without TLS
 	defer r.exec("SET GLOBAL tls_version = 'TLSv1.3'", "ALTER INSTANCE RELOAD TLS")
-	r.run("run", "--partitions", "1").want(t, 78, "MySQL at "+mustDSN(t, r.dsn).Addr+" has no TLS", "leave --mysql-tls-… and tls= away")
+	r.run("run", "--partitions", "1").want(t, 78, "the database server at "+mustDSN(t, r.dsn).Addr+" has no TLS", "leave --mysql-tls-… and tls= away")
 	r.dsn = strings.Replace(r.dsn, "skip-verify", "preferred", 1)
 	r.run("check", "--partitions", "1").want(t, 0, mustDSN(t, r.dsn).Addr+", no TLS", "verified")
 	d := r.start("--partitions", "1")
