@@ -3,6 +3,7 @@ package binlog
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/outboxrelay/relay/schema"
@@ -78,15 +79,11 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 // definition takes in a statement that may define something anew.
 func (a *assembler) definition(q query) error {
 	a.reach = nil
-	if !a.mentions.MatchString(q.text) {
-		return nil
-	}
 	if a.passes() {
 		return nil
 	}
-	tokens, _ := lex(q.text)
-	tokens, _ = unwrap(tokens)
-	p := parser{rest: tokens}
+	t := newText(q)
+	p := parser{rest: t.tokens}
 	if !p.keyword("CREATE") {
 		return nil
 	}
@@ -99,23 +96,45 @@ func (a *assembler) definition(q query) error {
 	}
 	for p.keyword("IF") || p.keyword("NOT") || p.keyword("EXISTS") {
 	}
-	database, table := q.database, p.next().text
+	p.sign(".")
+	database, name := q.database, p.next().text // in quotes of any kind
 	if p.sign(".") {
-		database, table = table, p.next().text
+		database, name = name, p.next().text
 	}
-	if t := a.decoder.table; !strings.EqualFold(table, t.Name) || !strings.EqualFold(database, t.Database) {
-		return nil
+	table := a.decoder.table
+	ours := strings.EqualFold(name, table.Name) && strings.EqualFold(database, table.Database)
+	if ours && temporary {
+		return a.unreadable("a session with binlog_format=STATEMENT or MIXED made a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", table)
 	}
-	if temporary {
-		return a.unreadable("a session with binlog_format=STATEMENT or MIXED made a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", a.decoder.table)
-	}
-	for i, t := range p.rest {
+	for i, word := range p.rest {
 		partition := i+1 < len(p.rest) && (p.rest[i+1].is("LESS") || p.rest[i+1].is("IN"))
-		if t.is("SELECT") || t.is("TABLE") || t.is("VALUES") && !partition {
+		switch {
+		case !word.is("SELECT") && !word.is("TABLE") && (!word.is("VALUES") || partition):
+		case ours:
 			return a.textRefused("CREATE TABLE … SELECT")
+		default:
+			return a.textThrough("CREATE TABLE … SELECT", t)
 		}
 	}
+	if !t.plain && selects.MatchString(q.text) {
+		return a.textThrough("CREATE TABLE … SELECT", t)
+	}
 	return nil
+}
+
+// selects finds a query where it is not known how a statement is quoted.
+var selects = regexp.MustCompile(`(?is)\b(select|values|table\b.*\btable)\b`)
+
+// load takes in a LOAD DATA.
+func (a *assembler) load(body []byte) error {
+	q, err := parseLoad(body)
+	if err != nil {
+		return err
+	}
+	if a.group != nil {
+		q.mariadb = a.group.tx.GTID.sequential()
+	}
+	return a.textRows("LOAD DATA", newText(q), 0)
 }
 
 // textRows takes in a statement that changes rows and stands in the log as
@@ -134,6 +153,12 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 			return err
 		}
 	}
+	return a.textThrough(verb, t)
+}
+
+// textThrough stops at a statement that may write to the outbox by way of
+// something else.
+func (a *assembler) textThrough(verb string, t *text) error {
 	a.unseen = a.unseen || a.domain == nil && !a.mentions.MatchString(t.text)
 	if a.reach == nil && a.domain != nil {
 		var err error
@@ -141,7 +166,7 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 			return err
 		}
 	}
-	if through := a.reach.through(verb, t); through != "" {
+	if through := a.reach.through(t); through != "" {
 		return a.textRefused(verb + " that names " + through + ", through which a trigger, view or routine may write to it,")
 	}
 	return nil
@@ -163,6 +188,11 @@ func (a *assembler) textNaming(verb string, t *text, insertID uint64) error {
 		}
 	case "SELECT", "DO": // of a function
 		return nil
+	case "LOAD DATA":
+		database, name, ok := t.loadsInto()
+		if ok && !a.disguised(t) && (!strings.EqualFold(name, table.Name) || !strings.EqualFold(database, table.Database)) {
+			return nil
+		}
 	case "INSERT", "REPLACE":
 		ins := t.parseInsert()
 		switch {

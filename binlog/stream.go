@@ -78,7 +78,7 @@ func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table
 	a.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
 		return s.fetch(ctx, a.decoder.table, gtid, ids, generated, from)
 	}
-	a.domain = func(gtid GTID) (reach, error) { return s.reach(ctx, gtid) }
+	a.domain = func(gtid GTID) (*reach, error) { return s.reach(ctx, gtid) }
 	a.reached = position.Clone().domains
 	a.recall = func(wanted string) (map[string]prepared, bool, error) {
 		return s.undecided(ctx, position, table, behind, wanted)

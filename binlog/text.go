@@ -73,6 +73,8 @@ type insertion struct {
 	rows            [][][]token // rows of expressions
 	fault           string      // why its rows cannot be told; empty: they can
 
+	client string // the text's character set; empty: none that is safe
+
 	raw  bool // a text's bytes go into a binary column as they are
 	utf8 bool // and are UTF-8
 }
@@ -81,7 +83,7 @@ type insertion struct {
 // table can be told.
 func (t *text) parseInsert() *insertion {
 	p := parser{rest: t.tokens}
-	ins := &insertion{database: t.database}
+	ins := &insertion{client: t.safeCharset(t.client)}
 	ins.raw = t.safeCharset(t.client) == t.safeCharset(t.literals)
 	ins.utf8 = ins.raw && strings.HasPrefix(t.safeCharset(t.client), "utf8")
 	switch {
@@ -96,16 +98,30 @@ func (t *text) parseInsert() *insertion {
 		ins.fault = "INSERT IGNORE"
 	}
 	p.keyword("INTO")
-	if !t.plain || !p.peek().names() {
+	if !t.plain {
 		return nil
 	}
-	if ins.table = p.next().text; p.sign(".") {
-		ins.database, ins.table = ins.table, p.next().text
+	var ok bool
+	if ins.database, ins.table, ok = p.table(t.database); !ok {
+		return nil
 	}
 	if ins.fault == "" {
 		ins.fault = ins.parseValues(&p)
 	}
 	return ins
+}
+
+// loadsInto is the table of a LOAD DATA or LOAD XML; ok is false where it cannot
+// be told.
+func (t *text) loadsInto() (database, table string, ok bool) {
+	p := parser{rest: t.tokens}
+	for len(p.rest) > 0 && !p.peek().is("INTO") {
+		p.next()
+	}
+	if !t.plain || !p.keyword("INTO") || !p.keyword("TABLE") {
+		return "", "", false
+	}
+	return p.table(t.database)
 }
 
 // parseValues reads what stands behind the table's name. It returns what the
@@ -179,6 +195,19 @@ func (p *parser) keyword(text string) bool {
 	}
 	p.next()
 	return true
+}
+
+// table reads a table's name, which in MariaDB may begin with the dot. database
+// is that of a name without one.
+func (p *parser) table(database string) (_, name string, ok bool) {
+	p.sign(".")
+	if !p.peek().names() {
+		return "", "", false
+	}
+	if name = p.next().text; p.sign(".") {
+		database, name = name, p.next().text
+	}
+	return database, name, true
 }
 
 func (p *parser) sign(text string) bool {
