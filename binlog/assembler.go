@@ -47,7 +47,7 @@ type assembler struct {
 	// fetch reads rows from the table by their ids, and domain what else may
 	// write to it: for statements that are in the log as text. Both wait until
 	// the server has executed the transaction. nil without a server.
-	fetch  func(gtid GTID, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error)
+	fetch  func(gtid GTID, ins *insertion, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error)
 	domain func(GTID) (*reach, error)
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.

@@ -53,7 +53,7 @@ func FuzzAssembler(f *testing.F) {
 		a.domain = func(GTID) (*reach, error) {
 			return newReach("shop", "outbox", []object{{target, "shop", "orders", "REPLACE INTO outbox"}, {called, "shop", "emit", "REPLACE INTO outbox"}}), nil
 		}
-		a.fetch = func(_ GTID, ids []any, _ bool, from schema.Origin) ([]schema.Event, string, error) {
+		a.fetch = func(_ GTID, _ *insertion, ids []any, _ bool, from schema.Origin) ([]schema.Event, string, error) {
 			return []schema.Event{{ID: fmt.Sprint(ids...), GTID: from.GTID, Topic: "t"}}, "", nil
 		}
 		next := read(cut(data))

@@ -235,7 +235,7 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 		return a.textRefused(fault)
 	}
 	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
-	events, fault, err := a.fetch(g.tx.GTID, ids, insertID != 0, from)
+	events, fault, err := a.fetch(g.tx.GTID, ins, ids, insertID != 0, from)
 	if err != nil {
 		return err
 	}

@@ -75,8 +75,8 @@ func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table
 	a.redefine = func() error { return st.define(ctx) }
 	a.verify = func() error { return st.verify(ctx) }
 	a.moved = func(gtid GTID, statement string) error { return s.awaitTable(ctx, gtid, statement) }
-	a.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
-		return s.fetch(ctx, a.decoder.table, gtid, ids, generated, from)
+	a.fetch = func(gtid GTID, ins *insertion, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
+		return s.fetch(ctx, a.decoder.table, gtid, ins, ids, generated, from)
 	}
 	a.domain = func(gtid GTID) (*reach, error) { return s.reach(ctx, gtid) }
 	a.reached = position.Clone().domains

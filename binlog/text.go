@@ -279,6 +279,65 @@ func (ins *insertion) ids(table *schema.Table) (ids []any, fault string) {
 	return ids, ""
 }
 
+// stored is what a column of a row was given, as it is stored, in UTF-8 if it is
+// text; nil: NULL. ok is false where that is no literal.
+func (ins *insertion) stored(table *schema.Table, column schema.Column, row int) (value []byte, ok bool) {
+	var at int
+	if ins.columns == nil {
+		at = slices.IndexFunc(table.Columns, func(c schema.Column) bool { return c.Name == column.Name })
+	} else {
+		at = slices.IndexFunc(ins.columns, func(c string) bool { return strings.EqualFold(c, column.Name) })
+	}
+	if at < 0 {
+		return nil, false
+	}
+	tokens := ins.rows[row][at]
+	if len(tokens) == 1 && tokens[0].is("NULL") {
+		return nil, column.Kind != schema.Time // which may take it for now
+	}
+	switch column.Kind {
+	case schema.Integer:
+		n, ok := digits(tokens)
+		return []byte(n), ok
+	case schema.Binary:
+		value = ins.bytesLiteral(tokens)
+		return value, value != nil
+	case schema.Text, schema.JSON, schema.Enum:
+		if n, ok := digits(tokens); ok && column.Kind != schema.Enum && tokens[len(tokens)-1].kind == number {
+			return []byte(n), true
+		}
+		if len(tokens) != 1 || tokens[0].kind != quoted || ins.client == "" {
+			return nil, false
+		}
+		value, err := schema.UTF8(ins.client, []byte(tokens[0].text))
+		return value, err == nil && value != nil
+	}
+	return nil, false
+}
+
+// tells tells whether the value for a role is a literal.
+func (ins *insertion) tells(table *schema.Table, role schema.Role, row int) bool {
+	column, _ := table.Column(role)
+	_, ok := ins.stored(table, column, row)
+	return ok
+}
+
+// digits is an integer as the server writes it.
+func digits(value []token) (text string, ok bool) {
+	minus := ""
+	if len(value) == 2 && value[0].text == "-" && value[0].kind == sign {
+		minus, value = "-", value[1:]
+	}
+	if len(value) != 1 || value[0].kind != number && (value[0].kind != quoted || minus != "") {
+		return "", false
+	}
+	if n, err := strconv.ParseInt(minus+value[0].text, 10, 64); err == nil {
+		return strconv.FormatInt(n, 10), true
+	}
+	n, err := strconv.ParseUint(value[0].text, 10, 64)
+	return strconv.FormatUint(n, 10), err == nil && minus == ""
+}
+
 // generated tells whether the value asks for one from AUTO_INCREMENT.
 func generated(value []token) bool {
 	return len(value) == 1 && (value[0].is("NULL") || value[0].is("DEFAULT") || value[0].kind == number && strings.Trim(value[0].text, "0") == "")

@@ -29,7 +29,7 @@ func testTextFetched(r *rig) {
 		{run, "/* app */ insert into `outbox` values ('k', 1, 't', '[7]', 'pending', NOW(6), NULL)", "[7]"},
 		{run, "--\ninsert/**/into/**/`outbox` values ('m', 1, 't', '[7]', 'pending', NOW(6), NULL)", "[7]"},
 		{run, "INSERT`outbox`(id, aggregate_id, topic, payload) VALUES ('n', 1, 't', '[7]')", "[7]"},
-		{run, "BEGIN;\n" + into + "VALUES (0x08, 1, 't', '[8]');\nUPDATE outbox SET payload = '[80]' WHERE topic = 't' AND payload = CAST('[8]' AS JSON);\n" + into + "VALUES (0x09, 1, 't', '[9]');\nCOMMIT", "[80] [9]"},
+		{run, "BEGIN;\n" + into + "VALUES (0x08, 1, 't', '[8]');\nUPDATE outbox SET status = 'published' WHERE topic = 't' AND payload = CAST('[8]' AS JSON);\n" + into + "VALUES (0x09, 1, 't', '[9]');\nCOMMIT", "[8] [9]"},
 		{run, "BEGIN;\n" + into + "VALUES (0x10, 1, 't', '[10]');\nROLLBACK", ""},
 		{run, "BEGIN;\n" + into + "VALUES (0x11, 1, 't', '[11]');\nSAVEPOINT s;\n" + into + "VALUES (0x12, 1, 't', '[12]');\nROLLBACK TO s;\nCOMMIT", "[11]"},
 		// The second is not safe as text and comes as rows.
@@ -154,6 +154,15 @@ func testTextFetchedByOtherIDs(r *rig) {
 		r.Errorf("got %d events, the last %s", len(events), events[len(events)-1].ID)
 	}
 
+	// An id that comes again is another row's: B would be sent twice, and A never.
+	server := r.open()
+	for free, again := range map[string]string{"TRUNCATE outbox": "", "DELETE FROM outbox": "id, "} {
+		run("TRUNCATE outbox")
+		r.refused(server, run, "INSERT INTO outbox (aggregate_id, topic, payload) VALUES (1, 't', 'A');\n"+free+
+			";\nINSERT INTO outbox ("+again+"aggregate_id, topic, payload) VALUES ("+strings.ReplaceAll(again, "id", "1")+"1, 't', 'B')", "INSERT of a row of which payload is another by now, on ")
+	}
+	r.refused(server, run, "SET @p = 'A';\nINSERT INTO outbox (aggregate_id, topic, payload) VALUES (1, 't', @p)", "INSERT of a row without an id, and with a payload that is no literal, on ")
+
 	r.exec("DROP TABLE outbox")
 	r.exec("CREATE TABLE outbox (id VARCHAR(36) PRIMARY KEY" + rest + ")")
 	stream = r.follow(r.open())
@@ -188,11 +197,13 @@ func testTextRefused(r *rig) {
 		strings.Replace(into, "INTO", "IGNORE INTO", 1) + "VALUES (0x63, 1, 't', '1')":      "INSERT IGNORE on ",
 		into + "VALUES (0x64, 1, 't', '1') ON DUPLICATE KEY UPDATE topic = 'u'":             "ON DUPLICATE KEY UPDATE on ",
 		"CALL emit(65)": "INSERT of an id that is no literal on ",
-		"BEGIN;\n" + into + "VALUES (0x66, 1, 't', '{}');\nDELETE FROM outbox WHERE id = CAST(0x66 AS BINARY(16));\nCOMMIT": "INSERT of a row of which the table has 0 now on ",
-		"XA START 'x';\n" + into + "VALUES (0x67, 1, 't', '{}');\nXA END 'x';\nXA PREPARE 'x';\nXA COMMIT 'x'":              "INSERT in an XA transaction on ",
-		"INSERT /*!50000 INTO */ outbox (id, aggregate_id, topic, payload) VALUES (0x68, 1, 't', '{}')":                     "INSERT on ",
-		"/*!50000 " + into + "VALUES (0x69, 1, 't', '{}') */":                                                               "INSERT on ",
-		"CREATE TEMPORARY TABLE outbox (id INT)":                                                                            "made a temporary table with the name of ",
+		"BEGIN;\n" + into + "VALUES (0x66, 1, 't', '{}');\nDELETE FROM outbox WHERE id = CAST(0x66 AS BINARY(16));\nCOMMIT":                                                                                             "INSERT of a row of which the table has 0 now on ",
+		"XA START 'x';\n" + into + "VALUES (0x67, 1, 't', '{}');\nXA END 'x';\nXA PREPARE 'x';\nXA COMMIT 'x'":                                                                                                          "INSERT in an XA transaction on ",
+		"BEGIN;\n" + into + "VALUES (0x6a, 1, 't', '[1]');\nUPDATE outbox SET payload = '[2]' WHERE topic = 't' AND payload = CAST('[1]' AS JSON);\nCOMMIT":                                                             "INSERT of a row of which payload is another by now, on ",
+		"BEGIN;\n" + into + "VALUES (0x6b, 1, 't', '1');\nDELETE FROM outbox WHERE id = CAST(0x6b AS BINARY(16));\n" + strings.Replace(into, "outbox", "outbox /* again */", 1) + "VALUES (0x6b, 2, 't', '1');\nCOMMIT": "INSERT of a row of which aggregate_id is another by now, on ",
+		"INSERT /*!50000 INTO */ outbox (id, aggregate_id, topic, payload) VALUES (0x68, 1, 't', '{}')":                                                                                                                 "INSERT on ",
+		"/*!50000 " + into + "VALUES (0x69, 1, 't', '{}') */":                                                                                                                                                           "INSERT on ",
+		"CREATE TEMPORARY TABLE outbox (id INT)": "made a temporary table with the name of ",
 	} {
 		if !strings.HasPrefix(text, "made ") {
 			text += r.text("SELECT DATABASE()") + ".outbox is in the log as text and not as rows: a session had binlog_format=STATEMENT or MIXED"

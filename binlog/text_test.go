@@ -465,7 +465,7 @@ func TestAssemblerText(t *testing.T) {
 				a = newAssembler(table)
 			}
 			asked := ""
-			a.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error) {
+			a.fetch = func(gtid GTID, _ *insertion, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error) {
 				asked += fmt.Sprintf("%d %v %t", gtid.Number, ids, generated)
 				for _, id := range ids {
 					events = append(events, schema.Event{ID: fmt.Sprint(id), GTID: from.GTID, CreatedAt: from.CommittedAt, Payload: fmt.Append(nil, "body of ", id)})
@@ -496,7 +496,7 @@ func TestAssemblerText(t *testing.T) {
 func TestAssemblerTextParts(t *testing.T) {
 	a := newAssembler(outboxTable(t))
 	away := errors.New("away")
-	a.fetch = func(GTID, []any, bool, schema.Origin) ([]schema.Event, string, error) {
+	a.fetch = func(GTID, *insertion, []any, bool, schema.Origin) ([]schema.Event, string, error) {
 		return make([]schema.Event, partEvents), "", nil
 	}
 	log := newLog().gtid(1).begin().textQuery("INSERT INTO outbox (id) VALUES ('x')").xid()
@@ -509,7 +509,9 @@ func TestAssemblerTextParts(t *testing.T) {
 		t.Errorf("got %+v, %v, want the end", last, err)
 	}
 	a = newAssembler(outboxTable(t))
-	a.fetch = func(GTID, []any, bool, schema.Origin) ([]schema.Event, string, error) { return nil, "", away }
+	a.fetch = func(GTID, *insertion, []any, bool, schema.Origin) ([]schema.Event, string, error) {
+		return nil, "", away
+	}
 	if _, err := a.next(read(log.events)); !errors.Is(err, away) {
 		t.Errorf("got %v, want %v", err, away)
 	}
