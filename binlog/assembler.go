@@ -49,6 +49,8 @@ type assembler struct {
 	// the server has executed the transaction. nil without a server.
 	fetch  func(gtid GTID, ins *insertion, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error)
 	domain func(GTID) (*reach, error)
+	// heard hears of statements that change no rows. nil: nobody does.
+	heard func(query)
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool

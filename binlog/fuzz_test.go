@@ -51,7 +51,7 @@ func FuzzAssembler(f *testing.F) {
 		a.redefine = func() error { a.decoder.use(outboxTable(t)); return nil }
 		defer a.close()
 		a.domain = func(GTID) (*reach, error) {
-			return newReach("shop", "outbox", []object{{target, "shop", "orders", "REPLACE INTO outbox"}, {called, "shop", "emit", "REPLACE INTO outbox"}}), nil
+			return newReach("shop", "outbox", []object{{target, "shop", "orders", "REPLACE INTO outbox"}, {called, "shop", "emit", "REPLACE INTO outbox"}}, nil), nil
 		}
 		a.fetch = func(_ GTID, _ *insertion, ids []any, _ bool, from schema.Origin) ([]schema.Event, string, error) {
 			return []schema.Event{{ID: fmt.Sprint(ids...), GTID: from.GTID, Topic: "t"}}, "", nil

@@ -6,6 +6,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/outboxrelay/relay/schema"
 )
 
 // reach is what may write to the outbox without naming it: tables and views
@@ -15,7 +18,14 @@ type reach struct {
 	ways  map[place]way
 	marks map[place]*mark
 	odd   []place // those with names that are not ASCII
+
+	lost map[string]alteration // what is in ways because it is no longer what it was
+	any  *alteration           // that took something away of which it is not known what; nil: none
+	at   time.Time             // transactions from then on may have seen another
 }
+
+// anything is what every statement may write to the outbox through.
+const anything = "anything"
 
 // place is the full name of a table, view or routine, in lower case.
 type place struct{ database, name string }
@@ -46,10 +56,22 @@ var inserts = regexp.MustCompile(`(?i)\b(insert|replace)\b`)
 // newReach finds out which objects may write to the outbox, directly or by way
 // of each other. Bodies are not taken apart: their quotes mean what the sql_mode
 // says under which each was made, and MySQL's information_schema shows literals
-// without their escapes. What may be a name in one is taken for it.
-func newReach(database, table string, objects []object) *reach {
-	r := &reach{ways: map[place]way{}, marks: map[place]*mark{}}
+// without their escapes. What may be a name in one is taken for it. since are the
+// statements that took away what is no longer among the objects.
+func newReach(database, table string, objects []object, since []redefinition) *reach {
+	r := &reach{ways: map[place]way{}, marks: map[place]*mark{}, lost: map[string]alteration{}}
 	outbox := placeOf(database, table)
+	for _, x := range since {
+		if x.any && r.any == nil {
+			r.any = &x.alteration
+		}
+		for _, p := range x.places {
+			if p != outbox {
+				r.add(p, called)
+				r.lost[p.String()] = x.alteration
+			}
+		}
+	}
 	box, databases := newMark(table), map[string]*mark{outbox.database: newMark(database)}
 	bodies := make([]string, len(objects))
 	for i, o := range objects {
@@ -110,43 +132,42 @@ func (r *reach) add(p place, by way) {
 
 // through is what a statement names through which it may write to the outbox;
 // empty where that is nothing.
-func (r *reach) through(t *text) string {
-	if r == nil || len(r.ways) == 0 {
+func (r *reach) through(t *text, outbox *schema.Table) string {
+	if r == nil || len(r.ways) == 0 && r.any == nil {
 		return ""
 	}
 	var found []string // always the same of them is shown
-	if !t.plain {      // any word in it may be a name
+	ins := t.parseInsert()
+	if !t.plain { // any word in it may be a name
 		body := strings.ToLower(t.text)
 		for p, m := range r.marks {
 			if m.in(body, t.inUTF8()) {
 				found = append(found, p.String())
 			}
 		}
-		return first(found)
-	}
-	ins := t.parseInsert()
-	if ins != nil {
-		if p := r.find(placeOf(ins.database, ins.table), t.inUTF8(), target); p != "" {
-			return p
+	} else {
+		if ins != nil {
+			if p := r.find(placeOf(ins.database, ins.table), t.inUTF8(), target); p != "" {
+				return p
+			}
+		}
+		least := target
+		if ins != nil || len(t.tokens) > 0 && t.tokens[0].is("CREATE") { // the rest is only read
+			least = called
+		}
+		for p := range names(t.database, t.tokens) {
+			if p := r.find(p, t.inUTF8(), least); p != "" {
+				found = append(found, p)
+			}
 		}
 	}
-	least := target
-	if ins != nil || len(t.tokens) > 0 && t.tokens[0].is("CREATE") { // the rest is only read
-		least = called
+	switch {
+	case len(found) > 0:
+		return slices.Min(found)
+	case r.any != nil && !ins.literalInto(outbox):
+		return anything
 	}
-	for p := range names(t.database, t.tokens) {
-		if p := r.find(p, t.inUTF8(), least); p != "" {
-			found = append(found, p)
-		}
-	}
-	return first(found)
-}
-
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return slices.Min(list)
+	return ""
 }
 
 // find looks up what a statement names; by is the least way that counts.
@@ -269,14 +290,13 @@ func (t *text) inUTF8() bool {
 	return isASCII(t.text) || strings.HasPrefix(t.safeCharset(t.client), "utf8")
 }
 
-// reach reads what the user may see of the server's triggers, views and
+// objects reads what the user may see of the server's triggers, views and
 // routines, as they are once the transaction is executed.
-func (s *Server) reach(ctx context.Context, gtid GTID) (*reach, error) {
+func (s *Server) objects(ctx context.Context, gtid GTID) (objects []object, err error) {
 	if err := s.awaitExecuted(ctx, gtid); err != nil {
 		return nil, err
 	}
 	const systems = " NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
-	var objects []object
 	for _, q := range []struct {
 		kind  way
 		query string
@@ -301,5 +321,5 @@ func (s *Server) reach(ctx context.Context, gtid GTID) (*reach, error) {
 			return nil, s.explain(err)
 		}
 	}
-	return newReach(s.database, s.table, objects), nil
+	return objects, nil
 }

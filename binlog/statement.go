@@ -61,6 +61,9 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 			return a.part(), nil
 		}
 	case other:
+		if a.heard != nil {
+			a.heard(q)
+		}
 		if a.alters(q) {
 			if err := a.alter(q.text); err != nil {
 				return nil, err
@@ -160,14 +163,14 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 // something else.
 func (a *assembler) textThrough(verb string, t *text) error {
 	a.unseen = a.unseen || a.domain == nil && !a.mentions.MatchString(t.text)
-	if a.reach == nil && a.domain != nil {
+	if a.domain != nil && (a.reach == nil || !a.group.tx.CommittedAt.Before(a.reach.at)) {
 		var err error
 		if a.reach, err = a.domain(a.group.tx.GTID); err != nil {
 			return err
 		}
 	}
-	if through := a.reach.through(t); through != "" {
-		return a.textRefused(verb + " that names " + through + ", through which a trigger, view or routine may write to it,")
+	if through := a.reach.through(t, a.decoder.table); through != "" {
+		return a.textRefused(verb + " " + a.reach.because(through))
 	}
 	return nil
 }

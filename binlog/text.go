@@ -315,6 +315,13 @@ func (ins *insertion) stored(table *schema.Table, column schema.Column, row int)
 	return nil, false
 }
 
+// literalInto tells whether it inserts into the table and calls nothing of which
+// it is not known what it does.
+func (ins *insertion) literalInto(table *schema.Table) bool {
+	return ins != nil && ins.fault == "" && ins.table == table.Name && ins.database == table.Database &&
+		!slices.ContainsFunc(ins.rows, func(row [][]token) bool { return !steady(row) })
+}
+
 // tells tells whether the value for a role is a literal.
 func (ins *insertion) tells(table *schema.Table, role schema.Role, row int) bool {
 	column, _ := table.Column(role)
