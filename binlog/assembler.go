@@ -71,7 +71,9 @@ type assembler struct {
 	insertID uint64              // of the statement that comes next; 0: not told
 	reach    *reach              // nil: to be read
 	textWay  string              // way, of a transaction that stands in the log as text. Defaults to way.
-	unseen   bool                // a statement as text came of which no domain told what it does
+	// temporary are the names of temporary tables whose making is in the log.
+	temporary map[place]bool
+	unseen    bool // a statement as text came of which no domain told what it does
 }
 
 // group is a transaction under way.

@@ -88,7 +88,7 @@ func (a *assembler) definition(q query) error {
 	t := newText(q)
 	p := parser{rest: t.tokens}
 	if !p.keyword("CREATE") {
-		return nil
+		return a.renamed(t)
 	}
 	if p.keyword("OR") {
 		p.keyword("REPLACE")
@@ -106,8 +106,14 @@ func (a *assembler) definition(q query) error {
 	}
 	table := a.decoder.table
 	ours := strings.EqualFold(name, table.Name) && strings.EqualFold(database, table.Database)
-	if ours && temporary {
-		return a.unreadable("a session with binlog_format=STATEMENT or MIXED made a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", table)
+	switch {
+	case ours && temporary:
+		return a.hides("made")
+	case temporary && len(a.temporary) < maxTemporary:
+		if a.temporary == nil {
+			a.temporary = map[place]bool{}
+		}
+		a.temporary[placeOf(database, name)] = true
 	}
 	for i, word := range p.rest {
 		partition := i+1 < len(p.rest) && (p.rest[i+1].is("LESS") || p.rest[i+1].is("IN"))
@@ -121,6 +127,55 @@ func (a *assembler) definition(q query) error {
 	}
 	if !t.plain && selects.MatchString(q.text) {
 		return a.textThrough("CREATE TABLE … SELECT", t)
+	}
+	return nil
+}
+
+// maxTemporary is how many names of temporary tables are known; beyond it any
+// table can be one.
+const maxTemporary = 4096
+
+// hides stops at a temporary table that stands before the outbox.
+func (a *assembler) hides(done string) error {
+	return a.unreadable("a session with binlog_format=STATEMENT or MIXED %s a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", done, a.decoder.table)
+}
+
+// renamed follows the names of temporary tables that are in the log as text. It
+// does not know those made before the stream began, nor which session has one.
+func (a *assembler) renamed(t *text) error {
+	p := parser{rest: t.tokens}
+	if p.keyword("DROP") && p.keyword("TEMPORARY") {
+		for name := range names(t.database, p.rest) {
+			delete(a.temporary, name)
+		}
+	}
+	if !p.keyword("ALTER") && !p.keyword("RENAME") || !(p.keyword("TABLE") || p.keyword("TABLES")) || !renames.MatchString(t.text) {
+		return nil
+	}
+	for i := range p.rest {
+		if p.rest[i].kind == quoted { // with ANSI_QUOTES it is a name
+			p.rest[i].kind = name
+		}
+	}
+	all := names(t.database, p.rest)
+	known := len(a.temporary) >= maxTemporary
+	if t.tokens[0].is("ALTER") { // of what follows, most are columns
+		for p.keyword("IF") || p.keyword("EXISTS") {
+		}
+		database, table, _ := p.table(t.database)
+		known = known || a.temporary[placeOf(database, table)]
+	} else {
+		for name := range all {
+			known = known || a.temporary[name]
+		}
+	}
+	if !known {
+		return nil
+	}
+	for name := range all {
+		if a.temporary[name] = true; name == placeOf(a.decoder.table.Database, a.decoder.table.Name) {
+			return a.hides("gave")
+		}
 	}
 	return nil
 }

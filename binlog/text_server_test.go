@@ -203,9 +203,10 @@ func testTextRefused(r *rig) {
 		"BEGIN;\n" + into + "VALUES (0x6b, 1, 't', '1');\nDELETE FROM outbox WHERE id = CAST(0x6b AS BINARY(16));\n" + strings.Replace(into, "outbox", "outbox /* again */", 1) + "VALUES (0x6b, 2, 't', '1');\nCOMMIT": "INSERT of a row of which aggregate_id is another by now, on ",
 		"INSERT /*!50000 INTO */ outbox (id, aggregate_id, topic, payload) VALUES (0x68, 1, 't', '{}')":                                                                                                                 "INSERT on ",
 		"/*!50000 " + into + "VALUES (0x69, 1, 't', '{}') */":                                                                                                                                                           "INSERT on ",
+		"CREATE TEMPORARY TABLE ob2 (id INT);\nALTER TABLE ob2 RENAME ob3;\nALTER TABLE ob3 RENAME outbox":                                                                                                              "gave a temporary table with the name of ",
 		"CREATE TEMPORARY TABLE outbox (id INT)": "made a temporary table with the name of ",
 	} {
-		if !strings.HasPrefix(text, "made ") {
+		if !strings.Contains(text, "a temporary table") {
 			text += r.text("SELECT DATABASE()") + ".outbox is in the log as text and not as rows: a session had binlog_format=STATEMENT or MIXED"
 		}
 		r.refused(server, run, script, text)

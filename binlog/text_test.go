@@ -305,6 +305,14 @@ func TestAssemblerText(t *testing.T) {
 			name: "a temporary table", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE outbox (id INT)"), text: "a temporary table with the name of shop.outbox",
 		},
 		{
+			name: "a temporary table of another name, renamed", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE `Ob2` LIKE outbox").gtid(2).query("ALTER TABLE shop.ob2 ADD COLUMN a INT, RENAME TO `outbox`"),
+			want: []string{"1:"}, text: "gave a temporary table with the name of shop.outbox",
+		},
+		{
+			name: "no temporary table, renamed", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE ob2 (id INT)").gtid(2).query("ALTER TABLE outbox RENAME COLUMN ob2 TO a").gtid(3).query("DROP TEMPORARY TABLE IF EXISTS ob2").gtid(4).query("RENAME TABLE ob2 TO outbox"),
+			want: []string{"1:", "2:", "3:", "4:"},
+		},
+		{
 			name: "made elsewhere", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE shop2.outbox (id INT)").gtid(2).query("CREATE TABLE copy SELECT * FROM outbox"),
 			want: []string{"1:", "2:"},
 		},
