@@ -53,8 +53,10 @@ type assembler struct {
 	// fetch reads rows from the table by their ids, and domain what else may
 	// write to it: for statements that are in the log as text. Both wait until
 	// the server has executed the transaction. nil without a server.
-	fetch  func(gtid GTID, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error)
-	domain func(GTID) (reach, error)
+	fetch  func(gtid GTID, ins *insertion, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error)
+	domain func(GTID) (*reach, error)
+	// heard hears of statements that change no rows. nil: nobody does.
+	heard func(query)
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
@@ -73,9 +75,11 @@ type assembler struct {
 	decided  map[string]bool     // XA ids since the stream began, while recall may find them
 	reached  domains             // of MariaDB: the transactions before this place
 	insertID uint64              // of the statement that comes next; 0: not told
-	reach    reach               // nil: to be read
+	reach    *reach              // nil: to be read
 	textWay  string              // way, of a transaction that stands in the log as text. Defaults to way.
-	unseen   bool                // a statement as text came of which no domain told what it does
+	// temporary are the names of temporary tables whose making is in the log.
+	temporary map[place]bool
+	unseen    bool // a statement as text came of which no domain told what it does
 }
 
 // group is a transaction under way.
@@ -225,7 +229,7 @@ func (a *assembler) feed(h header, raw rawEvent, body []byte) (*Tx, error) {
 		}
 		return a.query(plain)
 	case replication.EXECUTE_LOAD_QUERY_EVENT:
-		return nil, a.textRows("LOAD DATA", &text{query: query{text: string(body)}}, 0)
+		return nil, a.load(body)
 	case replication.INTVAR_EVENT:
 		return nil, a.intvar(body)
 	case replication.TABLE_MAP_EVENT:

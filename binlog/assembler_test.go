@@ -234,7 +234,7 @@ func TestAssemblerRefuses(t *testing.T) {
 		{name: "new format in a group", log: newLog().gtid(1).begin().insert("a").format(false), err: ErrTorn},
 		{name: "rows outside of a group", log: newLog().insert("a"), err: ErrDamaged, text: "outside of a transaction"},
 		{name: "statement outside of a group", log: newLog().begin(), err: ErrDamaged, text: "outside of a transaction"},
-		{name: "LOAD DATA outside of a group", log: newLog().event(replication.EXECUTE_LOAD_QUERY_EVENT, []byte("LOAD")), err: ErrDamaged, text: "outside of a transaction"},
+		{name: "LOAD DATA outside of a group", log: newLog().load("LOAD"), err: ErrDamaged, text: "outside of a transaction"},
 		{name: "half an integer", log: newLog().event(replication.INTVAR_EVENT, []byte{2, 1}), err: ErrDamaged, text: "integer"},
 		{name: "end of no group", log: newLog().xid(), err: ErrDamaged},
 		{name: "GTID cut short", log: short, err: ErrDamaged, text: "GTID"},
@@ -252,11 +252,11 @@ func TestAssemblerRefuses(t *testing.T) {
 			want: []string{"1:"},
 		},
 		{
-			name: "LOAD DATA as text", log: newLog().gtid(1).begin().event(replication.EXECUTE_LOAD_QUERY_EVENT, []byte("LOAD DATA INTO TABLE `outbox`")),
+			name: "LOAD DATA as text", log: newLog().gtid(1).begin().load("LOAD DATA INTO TABLE `outbox`"),
 			err: ErrUnreadable, text: "LOAD DATA",
 		},
 		{
-			name: "LOAD DATA into another table", log: newLog().gtid(1).begin().event(replication.EXECUTE_LOAD_QUERY_EVENT, []byte("LOAD DATA INTO TABLE `orders`")).xid(),
+			name: "LOAD DATA into another table", log: newLog().gtid(1).begin().load("LOAD DATA INTO TABLE `orders`").xid(),
 			want: []string{"1:"},
 		},
 		{

@@ -26,6 +26,10 @@
 // part of it for a time. LocateFile and LocateTime translate a place in the log
 // and a time to a position, by a walk over the groups of a log file.
 //
+// What else text may write to the outbox through is looked up as it is by the time
+// that the text is read (reach.go), and the log between the two is read for what
+// took some of it away (redefined.go): such text stops the stream.
+//
 // Which columns a row has: where the log names them (binlog_row_metadata=FULL),
 // the definition is made of the row's own table map (definition.go). Else it is
 // one that is known to be in force at that place: that of the position where the

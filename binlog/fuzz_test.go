@@ -50,8 +50,10 @@ func FuzzAssembler(f *testing.F) {
 		a := newAssembler(outboxTable(t))
 		a.redefine = func() error { a.decoder.use(outboxTable(t)); return nil }
 		defer a.close()
-		a.domain = func(GTID) (reach, error) { return reach{"shop.orders": target, "shop.emit": called}, nil }
-		a.fetch = func(_ GTID, ids []any, _ bool, from schema.Origin) ([]schema.Event, string, error) {
+		a.domain = func(GTID) (*reach, error) {
+			return newReach("shop", "outbox", []object{{target, "shop", "orders", "REPLACE INTO outbox"}, {called, "shop", "emit", "REPLACE INTO outbox"}}, nil), nil
+		}
+		a.fetch = func(_ GTID, _ *insertion, ids []any, _ bool, from schema.Origin) ([]schema.Event, string, error) {
 			return []schema.Event{{ID: fmt.Sprint(ids...), GTID: from.GTID, Topic: "t"}}, "", nil
 		}
 		next := read(cut(data))

@@ -40,12 +40,20 @@ type query struct {
 
 // parseQuery reads a query event's body: the statement's text behind its
 // status variables and database.
-func parseQuery(body []byte) (q query, err error) {
+func parseQuery(body []byte) (query, error) { return parseQueryBehind(0, body) }
+
+// parseLoad reads the body of MySQL's Execute_load_query_event: that of a query
+// event with thirteen bytes more, which tell of the file.
+func parseLoad(body []byte) (query, error) { return parseQueryBehind(13, body) }
+
+func parseQueryBehind(extra int, body []byte) (q query, err error) {
 	s := scanner{rest: body}
 	s.bytes(8) // thread, execution time
 	database := s.uint8()
 	q.failed = s.uint16() != 0
-	status := s.bytes(s.uint16())
+	variables := s.uint16()
+	s.bytes(extra)
+	status := s.bytes(variables)
 	q.database = string(s.bytes(database))
 	s.bytes(1)
 	if s.bad {
@@ -230,5 +238,25 @@ func identifier(text string) string {
 
 // mentions makes a test for statements that name the table.
 func mentions(table string) *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(^|[^\w$])` + regexp.QuoteMeta(table) + `($|[^\w$])`)
+	var forms []string
+	for _, form := range spellings(table) {
+		forms = append(forms, regexp.QuoteMeta(form))
+	}
+	return mentioning(strings.Join(forms, "|"))
+}
+
+func mentioning(pattern string) *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(^|[^\w$])(?:` + pattern + `)($|[^\w$])`)
+}
+
+// spellings are the ways in which a name can stand in a statement: in quotes,
+// those in it are written twice.
+func spellings(name string) []string {
+	list := []string{name}
+	for _, quote := range []string{"`", `"`} {
+		if strings.Contains(name, quote) {
+			list = append(list, strings.ReplaceAll(name, quote, quote+quote))
+		}
+	}
+	return list
 }

@@ -1,18 +1,40 @@
 package binlog
 
 import (
+	"cmp"
 	"context"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/outboxrelay/relay/schema"
 )
 
-// reach is what may write to the outbox without naming it: tables and views, by
-// "db.name" in lower case, through which a statement that writes to them does,
-// and routines, and views that call them, through which any statement does that
-// names them.
-type reach map[string]way
+// reach is what may write to the outbox without naming it: tables and views
+// through which a statement that writes to them does, and routines, and views
+// that call them, through which any statement does that names them.
+type reach struct {
+	ways  map[place]way
+	marks map[place]*mark
+	odd   []place // those with names that are not ASCII
+
+	lost map[string]alteration // what is in ways because it is no longer what it was
+	any  *alteration           // that took something away of which it is not known what; nil: none
+	at   time.Time             // transactions from then on may have seen another
+}
+
+// anything is what every statement may write to the outbox through.
+const anything = "anything"
+
+// place is the full name of a table, view or routine, in lower case.
+type place struct{ database, name string }
+
+func (p place) String() string { return p.database + "." + p.name }
+
+func placeOf(database, name string) place {
+	return place{strings.ToLower(database), strings.ToLower(name)}
+}
 
 type way int
 
@@ -32,34 +54,56 @@ type object struct {
 var inserts = regexp.MustCompile(`(?i)\b(insert|replace)\b`)
 
 // newReach finds out which objects may write to the outbox, directly or by way
-// of each other.
-func newReach(database, table string, objects []object) reach {
-	r := reach{}
-	named := make([]map[string]bool, len(objects))
-	for i, o := range objects {
-		tokens, _ := lex(o.body)
-		for k := range tokens {
-			if tokens[k].kind == quoted { // with ANSI_QUOTES it is a name
-				tokens[k].kind = name
+// of each other. Bodies are not taken apart: their quotes mean what the sql_mode
+// says under which each was made, and MySQL's information_schema shows literals
+// without their escapes. What may be a name in one is taken for it. since are the
+// statements that took away what is no longer among the objects.
+func newReach(database, table string, objects []object, since []redefinition) *reach {
+	r := &reach{ways: map[place]way{}, marks: map[place]*mark{}, lost: map[string]alteration{}}
+	outbox := placeOf(database, table)
+	for _, x := range since {
+		if x.any && r.any == nil {
+			r.any = &x.alteration
+		}
+		for _, p := range x.places {
+			if p != outbox {
+				r.add(p, called)
+				r.lost[p.String()] = x.alteration
 			}
 		}
-		named[i] = names(o.database, tokens)
 	}
-	ours, here := mentions(table), mentions(database)
+	box, databases := newMark(table), map[string]*mark{outbox.database: newMark(database)}
+	bodies := make([]string, len(objects))
+	for i, o := range objects {
+		bodies[i] = strings.ToLower(o.body)
+	}
+	names := func(i int, p place, m *mark) bool {
+		if !m.in(bodies[i], true) {
+			return false
+		}
+		if strings.EqualFold(objects[i].database, p.database) {
+			return true
+		}
+		if databases[p.database] == nil {
+			databases[p.database] = newMark(p.database)
+		}
+		return databases[p.database].in(bodies[i], true)
+	}
 	for changed := true; changed; {
 		changed = false
 		for i, o := range objects {
-			own := qualified(o.database, o.name)
-			if own == qualified(database, table) {
+			own := placeOf(o.database, o.name)
+			if own == outbox || r.ways[own] == called || o.kind == target && r.ways[own] == target {
 				continue // a trigger of the outbox cannot write to it
 			}
 			var way way
-			if ours.MatchString(o.body) && (strings.EqualFold(o.database, database) || here.MatchString(o.body)) &&
-				(o.kind == 0 || inserts.MatchString(o.body)) {
+			if (o.kind == 0 || inserts.MatchString(o.body)) && names(i, outbox, box) {
 				way = target
 			}
-			for other := range named[i] {
-				way = max(way, r[other])
+			for p, other := range r.ways {
+				if other > way && names(i, p, r.marks[p]) {
+					way = other
+				}
 			}
 			switch {
 			case way == 0:
@@ -67,80 +111,192 @@ func newReach(database, table string, objects []object) reach {
 			case o.kind != 0:
 				way = o.kind
 			}
-			if way > r[own] {
-				r[own], changed = way, true
+			if way > r.ways[own] {
+				r.add(own, way)
+				changed = true
 			}
 		}
 	}
 	return r
 }
 
-func qualified(database, name string) string { return strings.ToLower(database + "." + name) }
+func (r *reach) add(p place, by way) {
+	if r.ways[p] == 0 {
+		r.marks[p] = newMark(p.name)
+		if !isASCII(p.database + p.name) {
+			r.odd = append(r.odd, p)
+		}
+	}
+	r.ways[p] = by
+}
 
-// names are what the tokens can mean, as "db.name": each name, and what may be
-// one, in the database; and each pair with a dot.
-func names(database string, tokens []token) map[string]bool {
-	found := map[string]bool{}
+// through is what a statement names through which it may write to the outbox;
+// empty where that is nothing.
+func (r *reach) through(t *text, outbox *schema.Table) string {
+	if r == nil || len(r.ways) == 0 && r.any == nil {
+		return ""
+	}
+	var found []string // always the same of them is shown
+	ins := t.parseInsert()
+	if !t.plain { // any word in it may be a name
+		body := strings.ToLower(t.text)
+		for p, m := range r.marks {
+			if m.in(body, t.inUTF8()) {
+				found = append(found, p.String())
+			}
+		}
+	} else {
+		if ins != nil {
+			if p := r.find(placeOf(ins.database, ins.table), t.inUTF8(), target); p != "" {
+				return p
+			}
+		}
+		least := target
+		if ins != nil || len(t.tokens) > 0 && t.tokens[0].is("CREATE") { // the rest is only read
+			least = called
+		}
+		for p := range names(t.database, t.tokens) {
+			if p := r.find(p, t.inUTF8(), least); p != "" {
+				found = append(found, p)
+			}
+		}
+	}
+	switch {
+	case len(found) > 0:
+		return slices.Min(found)
+	case r.any != nil && !ins.literalInto(outbox):
+		return anything
+	}
+	return ""
+}
+
+// find looks up what a statement names; by is the least way that counts.
+func (r *reach) find(p place, utf8 bool, by way) string {
+	if r.ways[p] >= by {
+		return p.String()
+	}
+	among := r.odd
+	if !isASCII(p.database + p.name) {
+		among = nil
+		for other := range r.ways {
+			among = append(among, other)
+		}
+	}
+	for _, other := range among {
+		if r.ways[other] >= by && same(other.name, p.name, utf8) && same(other.database, p.database, utf8) {
+			return other.String()
+		}
+	}
+	return ""
+}
+
+// names are what the tokens can mean: each name, and what may be one, in the
+// database; and each pair with a dot.
+func names(database string, tokens []token) map[place]bool {
+	found := map[place]bool{}
+	dot := func(i int) bool {
+		return i >= 0 && i < len(tokens) && tokens[i].kind == sign && tokens[i].text == "."
+	}
 	for i, t := range tokens {
-		if !t.names() {
+		if !t.names() || dot(i-1) && i > 1 && tokens[i-2].names() {
 			continue
 		}
-		if i > 0 && tokens[i-1].kind == sign && tokens[i-1].text == "." {
-			continue
-		}
-		found[qualified(database, t.text)] = true
-		if i+2 < len(tokens) && tokens[i+1].text == "." {
-			found[qualified(t.text, tokens[i+2].text)] = true
+		found[placeOf(database, t.text)] = true
+		if dot(i+1) && i+2 < len(tokens) {
+			found[placeOf(t.text, tokens[i+2].text)] = true
 		}
 	}
 	return found
 }
 
-// through is the name in a statement through which it may write to the outbox;
-// empty where there is none.
-func (r reach) through(verb string, t *text) string {
-	if len(r) == 0 {
-		return ""
-	}
-	if !t.plain { // any word in it may be a name
-		for _, name := range slices.Sorted(maps.Keys(r)) { // always the same one
-			if _, bare, _ := strings.Cut(name, "."); mentions(bare).MatchString(t.text) {
-				return name
-			}
-		}
-		return ""
-	}
-	all := names(t.database, t.tokens)
-	if ins := t.parseInsert(); ins != nil { // the rest is only read
-		if into := qualified(ins.database, ins.table); r[into] != 0 {
-			return into
-		}
-		for name := range all {
-			if r[name] != called {
-				delete(all, name)
-			}
-		}
-	}
-	var found []string
-	for name := range all {
-		if r[name] != 0 {
-			found = append(found, name)
-		}
-	}
-	if len(found) == 0 {
-		return ""
-	}
-	return slices.Min(found)
+// mark finds a name where it is not known how it is quoted, and in which bytes.
+// To a server é and e can be the same letter.
+type mark struct {
+	forms       []string       // its spellings, in lower case; nil where it is not ASCII
+	utf8, other *regexp.Regexp // in a text that is UTF-8, and of another character set
 }
 
-// reach reads what the user may see of the server's triggers, views and
+func newMark(name string) *mark {
+	m := &mark{}
+	name = strings.ToLower(name)
+	if isASCII(name) {
+		m.forms = spellings(name)
+	}
+	var known, unknown []string
+	for _, form := range spellings(name) {
+		known, unknown = append(known, alike(form, true, true)), append(unknown, alike(form, false, false))
+	}
+	m.utf8, m.other = mentioning(strings.Join(known, "|")), mentioning(strings.Join(unknown, "|"))
+	return m
+}
+
+// in tells whether a text in lower case may name it.
+func (m *mark) in(text string, utf8 bool) bool {
+	if m.forms != nil && isASCII(text) && !slices.ContainsFunc(m.forms, func(form string) bool { return strings.Contains(text, form) }) {
+		return false
+	}
+	if utf8 {
+		return m.utf8.MatchString(text)
+	}
+	return m.other.MatchString(text)
+}
+
+// latin are letters that a server may take for one without its accent.
+const latin = `\x{c0}-\x{24f}\x{1e00}-\x{1eff}`
+
+// bases are the commonest of them without it; of others it may be any.
+var bases = func() map[rune]string {
+	m := map[rune]string{}
+	for base, letters := range map[string]string{"a": "àáâãäå", "c": "ç", "e": "èéêë", "i": "ìíîï", "n": "ñ", "o": "òóôõö", "u": "ùúûü", "y": "ýÿ"} {
+		for _, r := range letters {
+			m[r] = base
+		}
+	}
+	return m
+}()
+
+var accented = regexp.MustCompile("[" + latin + "]")
+
+// alike is a pattern for what may be the name to a server, in lower case; loose
+// tells that letters may have accents where it has none. A character of another
+// set than UTF-8 has up to four bytes, which are read as one each.
+func alike(name string, utf8, loose bool) string {
+	var b strings.Builder
+	for _, r := range name {
+		letter := string(r)
+		switch {
+		case loose && utf8 && r >= 'a' && r <= 'z':
+			b.WriteString("[" + letter + latin + "]")
+		case loose && r >= 'a' && r <= 'z':
+			b.WriteString("(?:" + letter + `|[^\x00-\x7f]{1,2})`)
+		case utf8 && accented.MatchString(letter):
+			b.WriteString("[" + cmp.Or(bases[r], "a-z") + latin + "]")
+		case utf8 || r < 0x80:
+			b.WriteString(regexp.QuoteMeta(letter))
+		default:
+			b.WriteString(`[^\x00-\x7f][\s\S]{0,3}`)
+		}
+	}
+	return b.String()
+}
+
+// same tells whether two names in lower case may be one to a server.
+func same(name, other string, utf8 bool) bool {
+	return regexp.MustCompile("^(?:" + alike(name, utf8, true) + ")$").MatchString(other)
+}
+
+// inUTF8 tells whether the text's bytes are surely UTF-8.
+func (t *text) inUTF8() bool {
+	return isASCII(t.text) || strings.HasPrefix(t.safeCharset(t.client), "utf8")
+}
+
+// objects reads what the user may see of the server's triggers, views and
 // routines, as they are once the transaction is executed.
-func (s *Server) reach(ctx context.Context, gtid GTID) (reach, error) {
+func (s *Server) objects(ctx context.Context, gtid GTID) (objects []object, err error) {
 	if err := s.awaitExecuted(ctx, gtid); err != nil {
 		return nil, err
 	}
 	const systems = " NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')"
-	var objects []object
 	for _, q := range []struct {
 		kind  way
 		query string
@@ -165,5 +321,5 @@ func (s *Server) reach(ctx context.Context, gtid GTID) (reach, error) {
 			return nil, s.explain(err)
 		}
 	}
-	return newReach(s.database, s.table, objects), nil
+	return objects, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -77,11 +78,11 @@ func (s *Server) Check(ctx context.Context) (*schema.Table, []Requirement, error
 	if err != nil {
 		return nil, nil, err
 	}
-	triggers, err := s.seesTriggers(ctx)
+	sights, err := s.sights(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	return table, append(append(list, grants...), triggers), nil
+	return table, slices.Concat(list, grants, sights), nil
 }
 
 // setting is a server variable that must have one value.
@@ -187,29 +188,49 @@ func (s *Server) grants(ctx context.Context) ([]Requirement, error) {
 	return list, nil
 }
 
-// seesTriggers looks for the privilege by which it is seen what triggers write to
-// the outbox. It matters only for sessions that write statements as text. No
-// statement tries it without changing something, so it is read from what was
-// granted to the account itself; what it has by a role is not told there.
-func (s *Server) seesTriggers(ctx context.Context) (Requirement, error) {
-	const granted = ` WHERE privilege_type = 'TRIGGER' AND REPLACE(grantee, CHAR(39), '') = CURRENT_USER()`
-	object := quote(s.database) + ".*"
-	var n int
-	err := s.db.QueryRowContext(ctx, `SELECT
-		(SELECT COUNT(*) FROM information_schema.user_privileges`+granted+`) +
-		(SELECT COUNT(*) FROM information_schema.schema_privileges`+granted+` AND ? LIKE table_schema)`,
-		s.database).Scan(&n)
-	if err != nil {
-		return Requirement{}, s.explain(err)
+// Sight begins the names of the requirements by which the relay sees through what
+// else text may write to the outbox.
+const Sight = "sight of "
+
+// sights looks for the privileges by which it is seen what triggers, views and
+// routines write to the outbox. They matter only for sessions that write statements
+// as text. No statement tries them without changing something, so they are read
+// from what was granted to the account itself; what it has by a role is not told
+// there.
+func (s *Server) sights(ctx context.Context) ([]Requirement, error) {
+	ours := quote(s.database) + ".*"
+	routine, of := "SHOW_ROUTINE", "*.*"
+	switch {
+	case s.Flavor == MariaDB && old(s.Version, "10.", "11.0.", "11.1.", "11.2."):
+		routine, of = "SELECT", "mysql.proc"
+	case s.Flavor == MariaDB:
+		routine = "SHOW CREATE ROUTINE"
 	}
-	if n > 0 {
-		return NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object, "granted", true, ""), nil
+	var list []Requirement
+	for _, look := range []struct{ what, privilege, on, or string }{
+		{"triggers", "TRIGGER", ours, ""},
+		{"views", "SHOW VIEW", ours, ""},
+		{"routines", routine, of, "SELECT"}, // SELECT of all there is
+	} {
+		var n int
+		err := s.db.QueryRowContext(ctx, `SELECT
+			(SELECT COUNT(*) FROM information_schema.user_privileges WHERE privilege_type IN (?, ?) AND REPLACE(grantee, CHAR(39), '') = CURRENT_USER()) +
+			(SELECT COUNT(*) FROM information_schema.schema_privileges WHERE privilege_type = ? AND REPLACE(grantee, CHAR(39), '') = CURRENT_USER() AND ? LIKE table_schema) +
+			(SELECT COUNT(*) FROM information_schema.table_privileges WHERE privilege_type = ? AND REPLACE(grantee, CHAR(39), '') = CURRENT_USER() AND CONCAT(table_schema, '.', table_name) = ?)`,
+			look.privilege, look.or, look.privilege, s.database, look.privilege, look.on).Scan(&n)
+		if err != nil {
+			return nil, s.explain(err)
+		}
+		r := NewRequirement(ErrGrant, Sight+look.what, look.privilege+" ON "+look.on, "granted", true, "")
+		if n == 0 {
+			r = NewRequirement(ErrGrant, r.Name, r.Need,
+				"not granted, unless by a role: without it, what a statement of a session with binlog_format=STATEMENT writes to the outbox through "+look.what+" passes unseen",
+				false, "GRANT "+look.privilege+" ON "+look.on+" TO "+s.account())
+			r.Advice = true
+		}
+		list = append(list, r)
 	}
-	r := NewRequirement(ErrGrant, "grant TRIGGER", "TRIGGER ON "+object,
-		"not granted, unless by a role: without it, what a statement of a session with binlog_format=STATEMENT writes to the outbox through a trigger passes unseen",
-		false, "GRANT TRIGGER ON "+object+" TO "+s.account())
-	r.Advice = true
-	return r, nil
+	return list, nil
 }
 
 // Denied tells whether an error is a refusal for want of a privilege.

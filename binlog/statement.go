@@ -3,6 +3,7 @@ package binlog
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/outboxrelay/relay/schema"
@@ -60,6 +61,9 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 			return a.part(), nil
 		}
 	case other:
+		if a.heard != nil {
+			a.heard(q)
+		}
 		if a.alters(q) {
 			if err := a.alter(q.text); err != nil {
 				return nil, err
@@ -78,17 +82,13 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 // definition takes in a statement that may define something anew.
 func (a *assembler) definition(q query) error {
 	a.reach = nil
-	if !a.mentions.MatchString(q.text) {
-		return nil
-	}
 	if a.passes() {
 		return nil
 	}
-	tokens, _ := lex(q.text)
-	tokens, _ = unwrap(tokens)
-	p := parser{rest: tokens}
+	t := newText(q)
+	p := parser{rest: t.tokens}
 	if !p.keyword("CREATE") {
-		return nil
+		return a.renamed(t)
 	}
 	if p.keyword("OR") {
 		p.keyword("REPLACE")
@@ -99,23 +99,100 @@ func (a *assembler) definition(q query) error {
 	}
 	for p.keyword("IF") || p.keyword("NOT") || p.keyword("EXISTS") {
 	}
-	database, table := q.database, p.next().text
+	p.sign(".")
+	database, name := q.database, p.next().text // in quotes of any kind
 	if p.sign(".") {
-		database, table = table, p.next().text
+		database, name = name, p.next().text
 	}
-	if t := a.decoder.table; !strings.EqualFold(table, t.Name) || !strings.EqualFold(database, t.Database) {
+	table := a.decoder.table
+	ours := strings.EqualFold(name, table.Name) && strings.EqualFold(database, table.Database)
+	switch {
+	case ours && temporary:
+		return a.hides("made")
+	case temporary && len(a.temporary) < maxTemporary:
+		if a.temporary == nil {
+			a.temporary = map[place]bool{}
+		}
+		a.temporary[placeOf(database, name)] = true
+	}
+	for i, word := range p.rest {
+		partition := i+1 < len(p.rest) && (p.rest[i+1].is("LESS") || p.rest[i+1].is("IN"))
+		switch {
+		case !word.is("SELECT") && !word.is("TABLE") && (!word.is("VALUES") || partition):
+		case ours:
+			return a.textRefused("CREATE TABLE … SELECT")
+		default:
+			return a.textThrough("CREATE TABLE … SELECT", t)
+		}
+	}
+	if !t.plain && selects.MatchString(q.text) {
+		return a.textThrough("CREATE TABLE … SELECT", t)
+	}
+	return nil
+}
+
+// maxTemporary is how many names of temporary tables are known; beyond it any
+// table can be one.
+const maxTemporary = 4096
+
+// hides stops at a temporary table that stands before the outbox.
+func (a *assembler) hides(done string) error {
+	return a.unreadable("a session with binlog_format=STATEMENT or MIXED %s a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", done, a.decoder.table)
+}
+
+// renamed follows the names of temporary tables that are in the log as text. It
+// does not know those made before the stream began, nor which session has one.
+func (a *assembler) renamed(t *text) error {
+	p := parser{rest: t.tokens}
+	if p.keyword("DROP") && p.keyword("TEMPORARY") {
+		for name := range names(t.database, p.rest) {
+			delete(a.temporary, name)
+		}
+	}
+	if !p.keyword("ALTER") && !p.keyword("RENAME") || !(p.keyword("TABLE") || p.keyword("TABLES")) || !renames.MatchString(t.text) {
 		return nil
 	}
-	if temporary {
-		return a.unreadable("a session with binlog_format=STATEMENT or MIXED made a temporary table with the name of %s: what it writes there cannot be told from what it writes into the outbox", a.decoder.table)
+	for i := range p.rest {
+		if p.rest[i].kind == quoted { // with ANSI_QUOTES it is a name
+			p.rest[i].kind = name
+		}
 	}
-	for i, t := range p.rest {
-		partition := i+1 < len(p.rest) && (p.rest[i+1].is("LESS") || p.rest[i+1].is("IN"))
-		if t.is("SELECT") || t.is("TABLE") || t.is("VALUES") && !partition {
-			return a.textRefused("CREATE TABLE … SELECT")
+	all := names(t.database, p.rest)
+	known := len(a.temporary) >= maxTemporary
+	if t.tokens[0].is("ALTER") { // of what follows, most are columns
+		for p.keyword("IF") || p.keyword("EXISTS") {
+		}
+		database, table, _ := p.table(t.database)
+		known = known || a.temporary[placeOf(database, table)]
+	} else {
+		for name := range all {
+			known = known || a.temporary[name]
+		}
+	}
+	if !known {
+		return nil
+	}
+	for name := range all {
+		if a.temporary[name] = true; name == placeOf(a.decoder.table.Database, a.decoder.table.Name) {
+			return a.hides("gave")
 		}
 	}
 	return nil
+}
+
+// selects finds a query where it is not known how a statement is quoted.
+var selects = regexp.MustCompile(`(?is)\b(select|values|table\b.*\btable)\b`)
+
+// load takes in a LOAD DATA.
+func (a *assembler) load(body []byte) error {
+	q, err := parseLoad(body)
+	if err != nil {
+		return err
+	}
+	if a.group != nil {
+		q.mariadb = a.group.tx.GTID.sequential()
+	}
+	return a.textRows("LOAD DATA", newText(q), 0)
 }
 
 // textRows takes in a statement that changes rows and stands in the log as
@@ -134,15 +211,21 @@ func (a *assembler) textRows(verb string, t *text, insertID uint64) error {
 			return err
 		}
 	}
+	return a.textThrough(verb, t)
+}
+
+// textThrough stops at a statement that may write to the outbox by way of
+// something else.
+func (a *assembler) textThrough(verb string, t *text) error {
 	a.unseen = a.unseen || a.domain == nil && !a.mentions.MatchString(t.text)
-	if a.reach == nil && a.domain != nil {
+	if a.domain != nil && (a.reach == nil || !a.group.tx.CommittedAt.Before(a.reach.at)) {
 		var err error
 		if a.reach, err = a.domain(a.group.tx.GTID); err != nil {
 			return err
 		}
 	}
-	if through := a.reach.through(verb, t); through != "" {
-		return a.textRefused(verb + " that names " + through + ", through which a trigger, view or routine may write to it,")
+	if through := a.reach.through(t, a.decoder.table); through != "" {
+		return a.textRefused(verb + " " + a.reach.because(through))
 	}
 	return nil
 }
@@ -163,6 +246,11 @@ func (a *assembler) textNaming(verb string, t *text, insertID uint64) error {
 		}
 	case "SELECT", "DO": // of a function
 		return nil
+	case "LOAD DATA":
+		database, name, ok := t.loadsInto()
+		if ok && !a.disguised(t) && (!strings.EqualFold(name, table.Name) || !strings.EqualFold(database, table.Database)) {
+			return nil
+		}
 	case "INSERT", "REPLACE":
 		ins := t.parseInsert()
 		switch {
@@ -205,7 +293,7 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 		return a.textRefused(fault)
 	}
 	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
-	events, fault, err := a.fetch(g.tx.GTID, ids, insertID != 0, from)
+	events, fault, err := a.fetch(g.tx.GTID, ins, ids, insertID != 0, from)
 	if err != nil {
 		return err
 	}

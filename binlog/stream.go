@@ -34,6 +34,9 @@ type Stream struct {
 	until *GTIDSet      // a position ahead; nil: what the server has executed
 	there *schema.Table // the definition in force at until
 	ahead []alteration  // those that were met ahead when that was last looked at
+
+	looked    *GTIDSet       // up to where the log was looked at for redefinitions; nil: nowhere
+	redefined []redefinition // that were met there and are still ahead
 }
 
 // Follow begins to read behind the position. The set is not kept. table is the
@@ -77,10 +80,10 @@ func (s *Server) follow(ctx context.Context, id uint32, position *GTIDSet, table
 	a.unlike = func(why error) error { return st.unlike(ctx, why) }
 	a.versioned = func() error { return st.unversioned(ctx) }
 	a.moved = func(gtid GTID, statement string) error { return s.awaitTable(ctx, gtid, statement) }
-	a.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
-		return s.fetch(ctx, a.decoder.table, gtid, ids, generated, from)
+	a.fetch = func(gtid GTID, ins *insertion, ids []any, generated bool, from schema.Origin) ([]schema.Event, string, error) {
+		return s.fetch(ctx, a.decoder.table, gtid, ins, ids, generated, from)
 	}
-	a.domain = func(gtid GTID) (reach, error) { return s.reach(ctx, gtid) }
+	a.domain = func(gtid GTID) (*reach, error) { return st.domain(ctx, gtid) }
 	a.reached = position.Clone().domains
 	a.recall = func(wanted string) (map[string]prepared, bool, error) {
 		return s.undecided(ctx, position, table, behind, wanted)

@@ -73,6 +73,8 @@ type insertion struct {
 	rows            [][][]token // rows of expressions
 	fault           string      // why its rows cannot be told; empty: they can
 
+	client string // the text's character set; empty: none that is safe
+
 	raw  bool // a text's bytes go into a binary column as they are
 	utf8 bool // and are UTF-8
 }
@@ -81,7 +83,7 @@ type insertion struct {
 // table can be told.
 func (t *text) parseInsert() *insertion {
 	p := parser{rest: t.tokens}
-	ins := &insertion{database: t.database}
+	ins := &insertion{client: t.safeCharset(t.client)}
 	ins.raw = t.safeCharset(t.client) == t.safeCharset(t.literals)
 	ins.utf8 = ins.raw && strings.HasPrefix(t.safeCharset(t.client), "utf8")
 	switch {
@@ -96,16 +98,30 @@ func (t *text) parseInsert() *insertion {
 		ins.fault = "INSERT IGNORE"
 	}
 	p.keyword("INTO")
-	if !t.plain || !p.peek().names() {
+	if !t.plain {
 		return nil
 	}
-	if ins.table = p.next().text; p.sign(".") {
-		ins.database, ins.table = ins.table, p.next().text
+	var ok bool
+	if ins.database, ins.table, ok = p.table(t.database); !ok {
+		return nil
 	}
 	if ins.fault == "" {
 		ins.fault = ins.parseValues(&p)
 	}
 	return ins
+}
+
+// loadsInto is the table of a LOAD DATA or LOAD XML; ok is false where it cannot
+// be told.
+func (t *text) loadsInto() (database, table string, ok bool) {
+	p := parser{rest: t.tokens}
+	for len(p.rest) > 0 && !p.peek().is("INTO") {
+		p.next()
+	}
+	if !t.plain || !p.keyword("INTO") || !p.keyword("TABLE") {
+		return "", "", false
+	}
+	return p.table(t.database)
 }
 
 // parseValues reads what stands behind the table's name. It returns what the
@@ -181,6 +197,19 @@ func (p *parser) keyword(text string) bool {
 	return true
 }
 
+// table reads a table's name, which in MariaDB may begin with the dot. database
+// is that of a name without one.
+func (p *parser) table(database string) (_, name string, ok bool) {
+	p.sign(".")
+	if !p.peek().names() {
+		return "", "", false
+	}
+	if name = p.next().text; p.sign(".") {
+		database, name = name, p.next().text
+	}
+	return database, name, true
+}
+
 func (p *parser) sign(text string) bool {
 	if t := p.peek(); t.kind != sign || t.text != text {
 		return false
@@ -248,6 +277,72 @@ func (ins *insertion) ids(table *schema.Table) (ids []any, fault string) {
 		ids = append(ids, value)
 	}
 	return ids, ""
+}
+
+// stored is what a column of a row was given, as it is stored, in UTF-8 if it is
+// text; nil: NULL. ok is false where that is no literal.
+func (ins *insertion) stored(table *schema.Table, column schema.Column, row int) (value []byte, ok bool) {
+	var at int
+	if ins.columns == nil {
+		at = slices.IndexFunc(table.Columns, func(c schema.Column) bool { return c.Name == column.Name })
+	} else {
+		at = slices.IndexFunc(ins.columns, func(c string) bool { return strings.EqualFold(c, column.Name) })
+	}
+	if at < 0 {
+		return nil, false
+	}
+	tokens := ins.rows[row][at]
+	if len(tokens) == 1 && tokens[0].is("NULL") {
+		return nil, column.Kind != schema.Time // which may take it for now
+	}
+	switch column.Kind {
+	case schema.Integer:
+		n, ok := digits(tokens)
+		return []byte(n), ok
+	case schema.Binary:
+		value = ins.bytesLiteral(tokens)
+		return value, value != nil
+	case schema.Text, schema.JSON, schema.Enum:
+		if n, ok := digits(tokens); ok && column.Kind != schema.Enum && tokens[len(tokens)-1].kind == number {
+			return []byte(n), true
+		}
+		if len(tokens) != 1 || tokens[0].kind != quoted || ins.client == "" {
+			return nil, false
+		}
+		value, err := schema.UTF8(ins.client, []byte(tokens[0].text))
+		return value, err == nil && value != nil
+	}
+	return nil, false
+}
+
+// literalInto tells whether it inserts into the table and calls nothing of which
+// it is not known what it does.
+func (ins *insertion) literalInto(table *schema.Table) bool {
+	return ins != nil && ins.fault == "" && ins.table == table.Name && ins.database == table.Database &&
+		!slices.ContainsFunc(ins.rows, func(row [][]token) bool { return !steady(row) })
+}
+
+// tells tells whether the value for a role is a literal.
+func (ins *insertion) tells(table *schema.Table, role schema.Role, row int) bool {
+	column, _ := table.Column(role)
+	_, ok := ins.stored(table, column, row)
+	return ok
+}
+
+// digits is an integer as the server writes it.
+func digits(value []token) (text string, ok bool) {
+	minus := ""
+	if len(value) == 2 && value[0].text == "-" && value[0].kind == sign {
+		minus, value = "-", value[1:]
+	}
+	if len(value) != 1 || value[0].kind != number && (value[0].kind != quoted || minus != "") {
+		return "", false
+	}
+	if n, err := strconv.ParseInt(minus+value[0].text, 10, 64); err == nil {
+		return strconv.FormatInt(n, 10), true
+	}
+	n, err := strconv.ParseUint(value[0].text, 10, 64)
+	return strconv.FormatUint(n, 10), err == nil && minus == ""
 }
 
 // generated tells whether the value asks for one from AUTO_INCREMENT.

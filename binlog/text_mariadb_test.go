@@ -59,6 +59,7 @@ func testTextOfMariaDB(r *rig) {
 	defer mysql.DeregisterReaderHandler(name)
 	load := "LOAD DATA LOCAL INFILE 'Reader::" + name + "' INTO TABLE "
 	r.refused(server, run, "SET STATEMENT max_statement_time = 9 FOR "+load+"outbox (id, aggregate_id, topic, payload)", "LOAD DATA on ")
+	run("USE elsewhere;\n" + load + "outbox;\nUSE " + database) // another outbox
 	r.refused(server, r.session("SET SESSION binlog_format = STATEMENT", "USE elsewhere"), "SET STATEMENT max_statement_time = 9 FOR "+load+database+".outbox (id, aggregate_id, topic, payload)", "LOAD DATA on ")
 }
 
@@ -78,6 +79,7 @@ func testTextFetchedOn(r *rig, database, format string) {
 		{"EXECUTE IMMEDIATE \"" + into + "VALUES ('k', 1, 't', '[8]')\"", "[8]"},
 		{"USE elsewhere;\n" + strings.Replace(into, "outbox", database+".outbox", 1) + "VALUES (0x09, 1, 't', '[9]');\nUSE " + database, "[9]"},
 		{"BEGIN;\n" + into + "VALUES (0x0a, 1, 't', '[10]');\nSAVEPOINT `a b`;\n" + into + "VALUES (0x0b, 1, 't', '[11]');\nROLLBACK TO `a b`;\n" + into + "VALUES (0x0c, 1, 't', '[12]');\nCOMMIT", "[10] [12]"},
+		{"USE elsewhere;\nCREATE TABLE IF NOT EXISTS outbox (id INT);\nINSERT INTO .outbox VALUES (1);\nUSE " + database + ";\n" + strings.Replace(into, "outbox", ".outbox", 1) + "VALUES (0x0e, 1, 't', '[14]')", "[14]"},
 		{"BEGIN NOT ATOMIC DECLARE n INT DEFAULT 7; " + into + "VALUES (0x0d, n, 't', '[13]'); END", "[13]"},
 	} {
 		run(tt.script)

@@ -221,59 +221,22 @@ func TestOrdinary(t *testing.T) {
 	}
 }
 
-// TestReach: what may write to the outbox by way of something else.
-func TestReach(t *testing.T) {
-	r := newReach("shop", "outbox", []object{
-		{target, "shop", "orders", "BEGIN INSERT INTO outbox VALUES (1); END"},
-		{target, "shop", "carts", "UPDATE orders SET a = 1"}, // and so fires the first
-		{target, "shop", "stats", "SET @n = (SELECT COUNT(*) FROM outbox)"},
-		{target, "shop", "outbox", "INSERT INTO shop.outbox_log VALUES (1)"},
-		{target, "other", "orders", "INSERT INTO outbox VALUES (1)"}, // another's
-		{target, "other", "notes", "INSERT INTO `shop`.`outbox` VALUES (1)"},
-		{0, "shop", "pending", "select `shop`.`outbox`.`id` AS `id` from `shop`.`outbox`"},
-		{0, "shop", "busy", "select `shop`.`emit`(1)"},
-		{called, "shop", "emit", "PREPARE s FROM 'INSERT INTO outbox VALUES (1)'"},
-		{called, "shop", "Twice", "CALL emit(1)"},
-		{called, "shop", "count", "RETURN (SELECT COUNT(*) FROM outbox)"},
-		{called, "shop", "hidden", ""},
-	})
-	want := reach{
-		"shop.orders": target, "shop.carts": target, "other.notes": target, "shop.pending": target,
-		"shop.busy": called, "shop.emit": called, "shop.twice": called,
-	}
-	if diff := cmp.Diff(want, r); diff != "" {
-		t.Errorf("reach (-want +got):\n%s", diff)
-	}
-	for text, want := range map[string]string{
-		"INSERT INTO orders VALUES (1)":                               "shop.orders",
-		"INSERT INTO Orders VALUES (1)":                               "shop.orders",
-		"UPDATE a, `orders` SET a.x = 1":                              "shop.orders",
-		"DELETE FROM other.notes":                                     "other.notes",
-		"DELETE FROM notes":                                           "",
-		"INSERT INTO other.orders VALUES (1)":                         "",
-		"REPLACE INTO percona.checksums SELECT 1 FROM shop.orders":    "",
-		"REPLACE INTO percona.checksums SELECT 1, 'x' FROM shop.busy": "shop.busy",
-		"INSERT INTO notes VALUES (twice(1))":                         "shop.twice",
-		"INSERT INTO notes VALUES ('orders')":                         "",
-		"INSERT INTO notes VALUES (1) /* orders */":                   "",
-		"INSERT INTO /*! notes */ VALUES ('orders')":                  "other.notes",
-		"SELECT `shop`.`emit`(1)":                                     "shop.emit",
-		"INSERT INTO pending VALUES (1)":                              "shop.pending",
-	} {
-		verb, _ := leadingWord(text)
-		if got := r.through(verb, newText(plainQuery(text))); got != want {
-			t.Errorf("%s: got %q, want %q", text, got, want)
-		}
-	}
-}
-
 // textQuery writes a statement of an ordinary session.
 func (l *fakeLog) textQuery(text string) *fakeLog {
+	return l.event(replication.QUERY_EVENT, textBody(text, 0))
+}
+
+// load writes a LOAD DATA.
+func (l *fakeLog) load(text string) *fakeLog {
+	return l.event(replication.EXECUTE_LOAD_QUERY_EVENT, textBody(text, 13))
+}
+
+func textBody(text string, extra int) []byte {
 	body := append(make([]byte, 8), 4, 0, 0)
 	status := append([]byte{statusFlags2, 0, 0, 0, 0, statusSQLMode}, make([]byte, 8)...)
 	status = append(status, statusCatalog, 3, 's', 't', 'd', statusAutoIncrement, 1, 0, 1, 0, statusCharset, 255, 0, 255, 0, 255, 0, 5, 3, 'U', 'T', 'C')
-	body = append(append(body, byte(len(status)), 0), status...)
-	return l.event(replication.QUERY_EVENT, append(append(body, "shop\x00"...), text...))
+	body = append(append(append(body, byte(len(status)), 0), make([]byte, extra)...), status...)
+	return append(append(body, "shop\x00"...), text...)
 }
 
 // insertID writes the AUTO_INCREMENT value of the next statement.
@@ -342,6 +305,14 @@ func TestAssemblerText(t *testing.T) {
 			name: "a temporary table", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE outbox (id INT)"), text: "a temporary table with the name of shop.outbox",
 		},
 		{
+			name: "a temporary table of another name, renamed", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE `Ob2` LIKE outbox").gtid(2).query("ALTER TABLE shop.ob2 ADD COLUMN a INT, RENAME TO `outbox`"),
+			want: []string{"1:"}, text: "gave a temporary table with the name of shop.outbox",
+		},
+		{
+			name: "no temporary table, renamed", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE ob2 (id INT)").gtid(2).query("ALTER TABLE outbox RENAME COLUMN ob2 TO a").gtid(3).query("DROP TEMPORARY TABLE IF EXISTS ob2").gtid(4).query("RENAME TABLE ob2 TO outbox"),
+			want: []string{"1:", "2:", "3:", "4:"},
+		},
+		{
 			name: "made elsewhere", log: newLog().gtid(1).query("CREATE TEMPORARY TABLE shop2.outbox (id INT)").gtid(2).query("CREATE TABLE copy SELECT * FROM outbox"),
 			want: []string{"1:", "2:"},
 		},
@@ -376,8 +347,24 @@ func TestAssemblerText(t *testing.T) {
 			text: "INSERT that names shop.carts, through which a trigger, view or routine may write to it, on shop.outbox",
 		},
 		{
-			name: "LOAD DATA through another table", log: newLog().gtid(1).begin().event(replication.EXECUTE_LOAD_QUERY_EVENT, []byte("LOAD DATA INTO TABLE `carts`")),
+			name: "LOAD DATA through another table", log: newLog().gtid(1).begin().load("LOAD DATA INTO TABLE `carts`"),
 			text: "LOAD DATA that names shop.carts,",
+		},
+		{
+			name: "LOAD DATA", log: newLog().gtid(1).begin().load("LOAD DATA INFILE 'outbox' INTO TABLE `outbox`"), text: "LOAD DATA on shop.outbox",
+		},
+		{
+			name: "LOAD DATA elsewhere", log: newLog().gtid(1).begin().load("LOAD DATA INFILE 'x' INTO TABLE `shop2`.`outbox`").xid(), want: []string{"1:"},
+		},
+		{
+			name: "by the dot", log: newLog().gtid(1).begin().textQuery("INSERT INTO .outbox (id) VALUES ('x')").xid(), asked: "1 [x] false", want: []string{"1: x"},
+		},
+		{
+			name: "made of a function", log: newLog().gtid(1).textQuery("CREATE OR REPLACE TEMPORARY TABLE z AS SELECT emit(5)"),
+			text: "CREATE TABLE … SELECT that names shop.emit,",
+		},
+		{
+			name: "made of what fires nothing", log: newLog().gtid(1).textQuery("CREATE TABLE z AS SELECT * FROM carts"), want: []string{"1:"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -394,14 +381,16 @@ func TestAssemblerText(t *testing.T) {
 				a = newAssembler(table)
 			}
 			asked := ""
-			a.fetch = func(gtid GTID, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error) {
+			a.fetch = func(gtid GTID, _ *insertion, ids []any, generated bool, from schema.Origin) (events []schema.Event, fault string, err error) {
 				asked += fmt.Sprintf("%d %v %t", gtid.Number, ids, generated)
 				for _, id := range ids {
 					events = append(events, schema.Event{ID: fmt.Sprint(id), GTID: from.GTID, CreatedAt: from.CommittedAt, Payload: fmt.Append(nil, "body of ", id)})
 				}
 				return events, tt.fault, nil
 			}
-			a.domain = func(GTID) (reach, error) { return reach{"shop.carts": target}, nil }
+			a.domain = func(GTID) (*reach, error) {
+				return newReach("shop", "outbox", []object{{target, "shop", "carts", "INSERT INTO outbox"}, {called, "shop", "emit", "INSERT INTO outbox"}}, nil), nil
+			}
 			got, err := assemble(a, tt.log)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("transactions (-want +got):\n%s", diff)
@@ -423,7 +412,7 @@ func TestAssemblerText(t *testing.T) {
 func TestAssemblerTextParts(t *testing.T) {
 	a := newAssembler(outboxTable(t))
 	away := errors.New("away")
-	a.fetch = func(GTID, []any, bool, schema.Origin) ([]schema.Event, string, error) {
+	a.fetch = func(GTID, *insertion, []any, bool, schema.Origin) ([]schema.Event, string, error) {
 		return make([]schema.Event, partEvents), "", nil
 	}
 	log := newLog().gtid(1).begin().textQuery("INSERT INTO outbox (id) VALUES ('x')").xid()
@@ -436,7 +425,9 @@ func TestAssemblerTextParts(t *testing.T) {
 		t.Errorf("got %+v, %v, want the end", last, err)
 	}
 	a = newAssembler(outboxTable(t))
-	a.fetch = func(GTID, []any, bool, schema.Origin) ([]schema.Event, string, error) { return nil, "", away }
+	a.fetch = func(GTID, *insertion, []any, bool, schema.Origin) ([]schema.Event, string, error) {
+		return nil, "", away
+	}
 	if _, err := a.next(read(log.events)); !errors.Is(err, away) {
 		t.Errorf("got %v, want %v", err, away)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -50,6 +51,9 @@ type Relay struct {
 	early    bool      // events before what ended the session are not settled
 
 	table *schema.Table // as the session found it
+
+	blind  string // grants for what text can write to the outbox through and the user may not see; empty: it sees all
+	warned bool   // of that
 }
 
 // Run relays until ctx ends, then settles what is in flight, saves the
@@ -283,6 +287,10 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	if !connecting.Stop() {
 		return errors.New("relay: it was just connected")
 	}
+	if r.blind != "" && !r.warned {
+		r.warned = true
+		r.log.Warn().Str("next", r.blind).Msg("a statement of a session with binlog_format=STATEMENT can write to the outbox unseen, through triggers, views or routines that this user may not see")
+	}
 	r.followed = time.Now()
 	state, _ := r.file.State()
 	r.board.saved(state)
@@ -346,6 +354,13 @@ func (r *Relay) connect(ctx context.Context) (*binlog.Server, *schema.Table, err
 		server.Close()
 		return nil, nil, err
 	}
+	var blind []string
+	for _, requirement := range requirements {
+		if strings.HasPrefix(requirement.Name, binlog.Sight) && !requirement.OK {
+			blind = append(blind, requirement.Fix)
+		}
+	}
+	r.blind = strings.Join(blind, "; ")
 	return server, table, nil
 }
 
