@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/google/uuid"
 
 	"github.com/outboxrelay/relay/schema"
 )
@@ -302,10 +303,33 @@ func (s *Server) CheckPosition(ctx context.Context, position *GTIDSet) error {
 		if received.Contains(ahead) { // it will have them: after a failover it may take a while
 			return fmt.Errorf("binlog: %s at %s is a replica that has received %d transactions that were relayed, and not yet applied them: %s", s.Flavor.Product(), s.dsn.Addr, ahead.Count(), ahead)
 		}
+		if own, err := s.numbered(ctx, ahead); err != nil || own {
+			return cmp.Or(err, fmt.Errorf("%w: %d transactions were relayed that this server (%s) itself numbered and no longer has: %s; it was reset or restored, and what it has now may have the numbers of what was relayed; to send all that its log has now: relay resume --from-gtid '%s' --yes; to go on behind all of it, once that is dealt with: relay resume --from-gtid '%s' --yes",
+				ErrDiverged, ahead.Count(), cmp.Or(s.UUID, s.dsn.Addr), ahead, purged, executed))
+		}
 		return fmt.Errorf("%w: %d transactions were relayed that this server (%s) never executed: %s; it is another server, or a failover lost them; if their events may stand, go on from what it has of those that were relayed: relay resume --from-gtid '%s'",
 			ErrDiverged, ahead.Count(), cmp.Or(s.UUID, s.dsn.Addr), ahead, has)
 	}
 	return nil
+}
+
+// numbered tells whether the server itself gave transactions of a set their
+// numbers, and not another one that it replicates from.
+func (s *Server) numbered(ctx context.Context, set *GTIDSet) (bool, error) {
+	if s.UUID != "" {
+		_, own := (*set.set)[uuid.MustParse(s.UUID)]
+		return own, nil
+	}
+	var id uint32
+	if err := s.db.QueryRowContext(ctx, "SELECT @@server_id").Scan(&id); err != nil {
+		return false, s.explain(err)
+	}
+	for _, r := range set.domains {
+		if r.server == id {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // dial connects as the DSN says, for a replication connection.

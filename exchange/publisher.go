@@ -272,7 +272,7 @@ func (p *Publisher) setBlocked(b amqp.Blocking) {
 	switch {
 	case b.Active && !p.blocked:
 		p.unblocked = make(chan struct{})
-		p.log.Info().Str("reason", b.Reason).Msg("broker blocked publishing")
+		p.log.Warn().Str("reason", b.Reason).Msg("broker blocked publishing")
 	case !b.Active && p.blocked:
 		close(p.unblocked)
 		p.log.Info().Msg("broker unblocked publishing")

@@ -3,6 +3,7 @@ package relay
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -120,9 +121,16 @@ func newBoard() *board {
 		}
 		return 0
 	})
-	gauge("relay_source_connected", "1 while the relay follows MySQL.", func(b *board) float64 { return number(b.source) })
-	gauge("relay_broker_connected", "1 while the relay is connected to RabbitMQ.", func(b *board) float64 { return number(b.broker) })
+	gauge("relay_source_connected", "1 while the relay is connected to MySQL, or it is not MySQL that keeps it from relaying.", func(b *board) float64 { return number(b.source) })
+	gauge("relay_broker_connected", "1 while the relay is connected to RabbitMQ, or it is not RabbitMQ that keeps it from relaying.", func(b *board) float64 { return number(b.broker) })
 	gauge("relay_broker_blocked", "1 while RabbitMQ blocks publishing.", func(b *board) float64 { return number(b.now.blocked) })
+	gauge("relay_parked_events", "Events that wait in the parked file.", func(b *board) float64 {
+		if b.kept.Parked == nil {
+			return 0
+		}
+		return float64(b.kept.Parked.Events)
+	})
+	gauge("relay_ready", "1 while the relay follows and publishes, as /readyz.", func(b *board) float64 { return number(b.relays()) })
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "relay_build_info", Help: "Always 1.", ConstLabels: prometheus.Labels{"version": Version()}})
 	info.Set(1)
 	b.registry.MustRegister(info)
@@ -208,11 +216,28 @@ func (b *board) connected(source, broker bool) {
 	}
 }
 
+// lost counts a session that an error ended, by the side that it came from. The
+// other side counts as connected: it is not what has to be mended. Of a disk that
+// takes nothing neither is.
+func (b *board) lost(side string, err error) {
+	b.reconnects.WithLabelValues(side).Inc()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var disk *fs.PathError
+	switch {
+	case errors.As(err, &disk):
+	case side == "source":
+		b.source = false
+	default:
+		b.broker = false
+	}
+}
+
 // failed notes the end of a session.
 func (b *board) failed(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.source, b.broker, b.trouble, b.measures = false, false, err.Error(), false
+	b.trouble, b.measures = err.Error(), false
 	b.now.following, b.now.reason, b.now.blocked = false, "", false
 	b.troubles.add(b.trouble, time.Now())
 }
@@ -301,10 +326,15 @@ func (b *board) place() binlog.Place {
 func (b *board) ready() (reason string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch word, reason := b.phase(); word {
-	case stateFollowing, stateCatchingUp, stateBackfilling:
+	if b.relays() {
 		return "following and publishing", true
-	default:
-		return reason, false
 	}
+	_, reason = b.phase()
+	return reason, false
+}
+
+// relays is ready with the lock held.
+func (b *board) relays() bool {
+	word, _ := b.phase()
+	return word == stateFollowing || word == stateCatchingUp || word == stateBackfilling
 }

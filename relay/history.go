@@ -237,9 +237,9 @@ func (b *badEvents) err() error {
 // is followed by another one, which goes on behind what is confirmed.
 func (r *replayer) publish(ctx context.Context) error {
 	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 15*time.Second
-	var state checkpoint.State // of this process alone
-	var since time.Time        // of the trouble; zero: none
+	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 10*time.Second // half as long again at most
+	var state checkpoint.State                                                      // of this process alone
+	var since time.Time                                                             // of the trouble; zero: none
 	for {
 		before := state
 		done, err := r.session(ctx, &state)

@@ -142,8 +142,8 @@ func (r *Relay) retry(ctx context.Context) (last error) {
 	defer r.notify(ctx)()
 	defer r.obey()()
 	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 15*time.Second
-	var since time.Time // of the trouble; zero: none
+	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 10*time.Second // half as long again at most
+	var since time.Time                                                             // of the trouble; zero: none
 	limit := cmp.Or(r.cfg.GiveUpAfter, math.MaxInt64)
 	left := limit
 	for {
@@ -262,7 +262,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	}
 	server, table, err := r.connect(ctx)
 	if err != nil {
-		r.board.reconnects.WithLabelValues("source").Inc()
+		r.board.lost("source", err)
 		return err
 	}
 	defer server.Close()
@@ -272,7 +272,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	r.board.connected(true, false)
 	broker, err := exchange.Dial(ctx, r.cfg.Broker)
 	if err != nil {
-		r.board.reconnects.WithLabelValues("broker").Inc()
+		r.board.lost("broker", err)
 		return err
 	}
 	defer broker.Close()
@@ -280,7 +280,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	r.board.accepted(r.cfg.Broker)
 	source, ledger, err := r.begin(ctx, server, table)
 	if err != nil {
-		r.board.reconnects.WithLabelValues("source").Inc()
+		r.board.lost("source", err)
 		return err
 	}
 	defer source.Close()
@@ -328,12 +328,12 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	s.show(true)
 	err = s.run(ctx)
 	err, r.early = s.stuck(err)
-	if err != nil {
+	if err != nil && !errors.Is(err, errReload) {
 		side := "source"
 		if broker.Err() != nil {
 			side = "broker"
 		}
-		r.board.reconnects.WithLabelValues(side).Inc()
+		r.board.lost(side, err)
 	}
 	return err
 }

@@ -1,6 +1,9 @@
 package relay
 
-import "syscall"
+import (
+	"math"
+	"syscall"
+)
 
 // obey does what Config.Signals says until the returned function is called.
 func (r *Relay) obey() (stop func()) {
@@ -38,9 +41,12 @@ func (r *Relay) tell() {
 	_, line, ready := b.line()
 	b.mu.Lock()
 	lag, behind, runway := b.lag(), b.behind, b.runway()
+	if math.IsInf(runway, 1) {
+		runway = -1
+	}
 	b.mu.Unlock()
 	r.log.Log().Str("state", line).Bool("ready", ready).
 		Str("position", state.GTIDSet).Int64("sequence", state.Sequence).Time("saved_at", state.SavedAt).
-		Float64("lag_seconds", lag).Int64("lag_bytes", behind).Float64("runway_seconds", runway).
+		Float64("lag_seconds", lag).Int64("lag_bytes", behind).Float64("runway_seconds", runway). // -1: for ever
 		Msg("status")
 }

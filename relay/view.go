@@ -130,6 +130,10 @@ func (b *board) view() view {
 		v.Parked = b.kept.Parked.Events
 	}
 	v.Reason, v.Next = b.explain(word, reason)
+	if v.Parked > 0 && v.Tone == "good" {
+		v.Tone, v.Next = "busy", "relay replay --parked --dry-run"
+		v.Reason += fmt.Sprintf(" But %d events are parked, and what follows them in their aggregates waits.", v.Parked)
+	}
 	return v
 }
 

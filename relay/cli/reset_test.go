@@ -1,8 +1,11 @@
 package cli_test
 
 import (
+	"regexp"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/outboxrelay/relay/relay/relaytest"
 	"github.com/outboxrelay/relay/schema"
@@ -45,6 +48,34 @@ func testReset(t *testing.T, on source) {
 		d.settled()
 		again(r)
 		d.wantCode(78)
+	})
+	// What it has now has numbers that count as relayed, and is not skipped by
+	// the command that the refusal prints: seen to be lost with a command that goes
+	// on from what the two have in common.
+	t.Run("while down, and it has not come as far", func(t *testing.T) {
+		r := rigOn(t, databaseOn(t, server), schema.SQL).begun()
+		for n := 11; n <= 13; n++ {
+			r.insert(r.db, n, n)
+		}
+		r.relayed()
+		r.exec(reset)
+		r.insert(r.db, 1, 3)
+		got := r.run("run", "--partitions", "1")
+		got.want(t, 78, "diverged", "itself numbered", "was reset or restored")
+		way := regexp.MustCompile(`to send all that its log has now: relay resume --from-gtid '([^']*)' --yes`).FindStringSubmatch(got.stderr)
+		if way == nil {
+			t.Fatalf("it does not say what to type: %s", got.stderr)
+		}
+		d := r.startAs("resume", "--from-gtid", way[1], "--yes", "--partitions", "1")
+		d.settled()
+		d.stop()
+		var came []string
+		for _, m := range r.take(0) {
+			came = append(came, m.MessageId)
+		}
+		if diff := cmp.Diff([]string{idText(1), idText(2), idText(3)}, came); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
 	})
 	t.Run("and idle since", func(t *testing.T) {
 		r := rigOn(t, databaseOn(t, server), schema.SQL).begun()
