@@ -31,11 +31,7 @@ func Check(ctx context.Context, cfg Config, asJSON bool, out io.Writer) error {
 	if server != nil {
 		defer server.Close()
 	}
-	list = append(list, checkDirectory(cfg.Checkpoint))
-	if last := list[len(list)-1]; last.OK || last.Advice {
-		list = append(list, checkCheckpoint(ctx, cfg, server, table)...)
-	}
-	list = append(list, checkParked(cfg))
+	list = append(list, checkDirectory(cfg.Checkpoint), checkCheckpoint(ctx, cfg, server, table), checkParked(cfg))
 	list = append(list, checkBroker(ctx, cfg)...)
 	for _, e := range cfg.exposures() {
 		list = append(list, advice("tls of the "+e.side, "TLS to what is not this host", e.what+": "+e.address, e.next))
@@ -104,19 +100,19 @@ func roomRequirement(name, need, directory string, room uint64) binlog.Requireme
 	return r
 }
 
-func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server, table *schema.Table) []binlog.Requirement {
+func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server, table *schema.Table) binlog.Requirement {
 	const need = "a file that can be read and written, of this outbox, in the server's history"
 	state, err := checkpoint.Read(cfg.Checkpoint)
 	if errors.Is(err, fs.ErrNotExist) {
-		return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+": none yet; --start "+string(cfg.Start)+" makes the first")}
+		return met("checkpoint", need, cfg.Checkpoint+": none yet; --start "+string(cfg.Start)+" makes the first")
 	}
 	if err == nil && table != nil {
 		err = fits(ctx, cfg.Checkpoint, state, server, table)
 	}
 	if err != nil {
-		return []binlog.Requirement{failed("checkpoint", need, err)}
+		return failed("checkpoint", need, err)
 	}
-	return []binlog.Requirement{met("checkpoint", need, cfg.Checkpoint+" at "+state.GTIDSet)}
+	return met("checkpoint", need, cfg.Checkpoint+" at "+state.GTIDSet)
 }
 
 func checkParked(cfg Config) binlog.Requirement {
@@ -144,7 +140,8 @@ func checkBroker(ctx context.Context, cfg Config) []binlog.Requirement {
 	if topology.Found {
 		survey, err = exchange.Ask(ctx, cfg.Broker)
 	}
-	return append(list, queueRequirements(cfg.Broker, topology, survey, err)...)
+	_, running := checkpoint.Held(cfg.Checkpoint)
+	return append(list, queueRequirements(cfg.Broker, topology, survey, err, running)...)
 }
 
 func topologyRequirements(cfg Config, topology exchange.Topology) []binlog.Requirement {

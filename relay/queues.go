@@ -15,8 +15,8 @@ import (
 
 // queueRequirements looks at the queues: those of the partitions as AMQP tells
 // of them, and what is bound to the exchange, which only the management API
-// tells; unasked is why that did not answer.
-func queueRequirements(cfg exchange.Config, topology exchange.Topology, survey exchange.Survey, unasked error) (list []binlog.Requirement) {
+// tells; unasked is why that did not answer. Running: a relay has declared them.
+func queueRequirements(cfg exchange.Config, topology exchange.Topology, survey exchange.Survey, unasked error, running bool) (list []binlog.Requirement) {
 	bound := func(name string) *exchange.BoundQueue {
 		if i := slices.IndexFunc(survey.Queues, func(q exchange.BoundQueue) bool { return q.Name == name }); i >= 0 {
 			return &survey.Queues[i]
@@ -26,7 +26,7 @@ func queueRequirements(cfg exchange.Config, topology exchange.Topology, survey e
 	ours := map[string]bool{}
 	for _, q := range topology.Queues {
 		ours[q.Name] = true
-		list = append(list, partition(q, bound(q.Name), unasked == nil))
+		list = append(list, partition(q, bound(q.Name), unasked == nil, running))
 	}
 	if !topology.Found { // so nothing is bound
 		return list
@@ -57,13 +57,18 @@ func queueRequirements(cfg exchange.Config, topology exchange.Topology, survey e
 	return append(list, concerns(cfg, survey.Queues, !strings.HasPrefix(topology.Version, "3."))...)
 }
 
+// declareAgain is what to type where a queue was deleted under a relay.
+const declareAgain = "systemctl restart relay # which declares it again"
+
 // partition is the line of one of our queues; asked: bound tells whether it is.
-func partition(q exchange.Queue, bound *exchange.BoundQueue, asked bool) binlog.Requirement {
+func partition(q exchange.Queue, bound *exchange.BoundQueue, asked, running bool) binlog.Requirement {
 	const need = "a durable quorum queue with a single active consumer"
 	name, found := "queue "+q.Name, load(q.Messages, q.Consumers)
 	switch {
 	case q.Err != nil:
 		return failed(name, need, q.Err)
+	case !q.Found && running:
+		return binlog.NewRequirement(exchange.ErrQueue, name, need, "not there, and the relay runs: the other queues get its aggregates", false, declareAgain)
 	case !q.Found:
 		return met(name, need, "not there yet: relay run declares it")
 	case bound != nil:

@@ -50,7 +50,9 @@ func (r *Report) findings(t Thresholds) (list []Reason) {
 	}
 	if r.Problem != "" {
 		add(Critical, "the checkpoint cannot be read")
-		return list
+	}
+	if bad := r.Relay.bad(); bad != "" {
+		add(Critical, "%s", bad)
 	}
 	if r.Source.Error != "" {
 		add(Critical, "the source cannot be asked")
@@ -64,6 +66,9 @@ func (r *Report) findings(t Thresholds) (list []Reason) {
 		add(Critical, "the broker cannot be asked")
 	default:
 		add(Critical, "the exchange cannot be used")
+	}
+	if gone := r.gone(); len(gone) > 0 {
+		add(Critical, "%s is not there, and the relay runs; type: %s", abridged(gone), declareAgain)
 	}
 	if s := r.Source; s.BehindBytes != nil {
 		if level := reached(*s.BehindBytes, t.WarnBehind, t.CriticalBehind); level != OK {
@@ -86,9 +91,12 @@ func (r *Report) findings(t Thresholds) (list []Reason) {
 		add(Warning, "%d events are parked", r.Parked)
 	}
 	if e := r.LastError; e != nil && e.OverAt == nil {
-		if e.ExitCode != 0 {
+		switch {
+		case e.ExitCode != 0 && !r.Running:
+			add(Critical, "the relay ended with exit code %d and does not run, see last error", e.ExitCode)
+		case e.ExitCode != 0:
 			add(Warning, "the relay ended with exit code %d, see last error", e.ExitCode)
-		} else {
+		default:
 			add(Warning, "the relay does not follow, see last error")
 		}
 	}
@@ -102,6 +110,27 @@ func (r *Report) findings(t Thresholds) (list []Reason) {
 		add(Warning, "no consumer on %s", abridged(idle))
 	}
 	return list
+}
+
+// gone are the partitions' queues that are missing while a relay runs, which
+// declared them, unless it says that it has not.
+func (r *Report) gone() (names []string) {
+	if !r.Running || r.Broker.Partitions == 0 || r.Broker.Error != "" {
+		return nil
+	}
+	queues := r.Broker.Queues
+	if say := r.Relay; say != nil && say.Error == "" {
+		if say.State == string(stateStarting) {
+			return nil
+		}
+		queues = queues[:min(len(queues), say.Partitions)]
+	}
+	for _, q := range queues {
+		if !q.Found && q.Err == nil {
+			names = append(names, q.Name)
+		}
+	}
+	return names
 }
 
 func reached(n, warn, critical int64) Level {

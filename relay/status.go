@@ -24,7 +24,8 @@ type Report struct {
 	Running    bool              `json:"running"`           // a relay holds the checkpoint's lock
 	Process    int               `json:"process,omitempty"` // its process
 	Checkpoint string            `json:"checkpoint"`        // path
-	Problem    string            `json:"problem,omitempty"` // why the checkpoint cannot be read; only with --watch
+	Relay      *RelayReport      `json:"relay,omitempty"`   // absent where none runs or it was not asked
+	Problem    string            `json:"problem,omitempty"` // why the checkpoint cannot be read
 	State      *checkpoint.State `json:"state,omitempty"`
 	Parked     int               `json:"parked"` // events in the parked file
 	LastError  *LastError        `json:"last_error,omitempty"`
@@ -75,11 +76,13 @@ type SourceReport struct {
 
 // BrokerReport is what the broker holds.
 type BrokerReport struct {
-	Address  string           `json:"address"`
-	Version  string           `json:"version,omitempty"`
-	Error    string           `json:"error,omitempty"`
-	Exchange string           `json:"exchange"`
-	Queues   []exchange.Queue `json:"queues,omitempty"` // of --partitions, else those that are bound
+	Address  string `json:"address"`
+	Version  string `json:"version,omitempty"`
+	Error    string `json:"error,omitempty"`
+	Exchange string `json:"exchange"`
+
+	Partitions int              `json:"partitions,omitempty"` // of --partitions
+	Queues     []exchange.Queue `json:"queues,omitempty"`     // of --partitions, else those that are bound
 
 	// QueuesProblem is why it is not known which queues are bound: the management
 	// API does not answer.
@@ -108,9 +111,6 @@ func Status(ctx context.Context, cfg Config, options StatusOptions, out io.Write
 	}
 	var l lookout
 	report, err := l.look(ctx, cfg)
-	if report.Problem != "" {
-		return err
-	}
 	report.judge(options.Thresholds)
 	var printErr error
 	if options.JSON {
@@ -127,6 +127,8 @@ func Status(ctx context.Context, cfg Config, options StatusOptions, out io.Write
 	switch {
 	case printErr != nil:
 		return printErr
+	case report.Problem != "":
+		return err
 	case err != nil: // on standard error
 		return unavailable(err)
 	case report.Source.PositionProblem != "":
@@ -152,14 +154,16 @@ type lookout struct {
 	silent error // of the management API
 }
 
-// look returns what it found also with an error, which is that of a server; with
-// Report.Problem the error is about the files.
+// look returns what it found also with an error: with Report.Problem that of
+// the files, else that of a server.
 func (l *lookout) look(ctx context.Context, cfg Config) (Report, error) {
 	r := Report{At: time.Now().UTC(), Checkpoint: cfg.Checkpoint, Reasons: []Reason{}}
-	position, err := r.readFiles(cfg.Checkpoint)
-	if err != nil {
-		r.Problem = err.Error()
-		return r, err
+	position, fileErr := r.readFiles(cfg.Checkpoint)
+	if fileErr != nil {
+		r.Problem = fileErr.Error()
+	}
+	if r.Running && cfg.Listen != "" {
+		r.Relay = askRelay(ctx, cfg.Listen, cfg.Checkpoint, r.Process)
 	}
 	deep := l.deep.IsZero() || time.Since(l.deep) >= deepInterval
 	if deep {
@@ -167,31 +171,31 @@ func (l *lookout) look(ctx context.Context, cfg Config) (Report, error) {
 	}
 	sourceErr := l.askSource(ctx, &r, cfg.Source, position, deep)
 	brokerErr := l.askBroker(ctx, &r, cfg.Broker, deep)
-	return r, cmp.Or(sourceErr, brokerErr)
+	return r, cmp.Or(fileErr, sourceErr, brokerErr)
 }
 
-// readFiles returns the position; nil where there is no checkpoint yet.
+// readFiles returns the position; nil where there is none, or none that can be
+// read.
 func (r *Report) readFiles(path string) (position *binlog.GTIDSet, err error) {
 	r.Process, r.Running = checkpoint.Held(path)
 	state, err := checkpoint.Read(path)
 	if err == nil {
-		r.State = &state
 		position, err = binlog.ParseGTIDSet(state.GTIDSet)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if err == nil {
+		r.State = &state
 	}
-	real, err := checkpoint.Path(path)
-	if err != nil {
-		return nil, unfit(err)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	parked, _, err := readParked(real + parkedSuffix)
-	if err != nil {
-		return nil, err
+	real, pathErr := checkpoint.Path(path)
+	if pathErr != nil {
+		return position, cmp.Or(err, unfit(pathErr))
 	}
-	r.Parked = len(parked)
 	r.LastError, _ = readLast(real) // one that cannot be read is not known
-	return position, nil
+	parked, _, parkedErr := readParked(real + parkedSuffix)
+	r.Parked = len(parked)
+	return position, cmp.Or(err, parkedErr)
 }
 
 func (l *lookout) askSource(ctx context.Context, r *Report, cfg binlog.Config, position *binlog.GTIDSet, deep bool) (err error) {
@@ -360,7 +364,7 @@ func (s *SourceReport) runway(at time.Time, log binlog.Log) {
 }
 
 func (l *lookout) askBroker(ctx context.Context, r *Report, cfg exchange.Config, deep bool) error {
-	r.Broker.Address, r.Broker.Exchange = exchange.Address(cfg.URL), cfg.Exchange
+	r.Broker.Address, r.Broker.Exchange, r.Broker.Partitions = exchange.Address(cfg.URL), cfg.Exchange, cfg.Partitions
 	topology, err := exchange.Inspect(ctx, cfg)
 	r.Broker.Version, r.Broker.Queues = topology.Version, topology.Queues
 	if err == nil {

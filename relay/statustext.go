@@ -35,9 +35,10 @@ func (r *Report) print(out io.Writer, told error) {
 	default:
 		line("relay", "runs")
 	}
-	if r.Problem != "" {
-		line("checkpoint", "%s", oneLine(r.Problem))
-		return
+	if say := r.Relay; say != nil && say.Error != "" {
+		line("says", "not known: --listen %s: %s", say.Address, oneLine(say.Error))
+	} else if say != nil {
+		line("says", "%s", say.says())
 	}
 	r.printCheckpoint(line)
 	if r.Source.Error != "" {
@@ -65,6 +66,9 @@ func (r *Report) print(out io.Writer, told error) {
 type lineFunc = func(name, format string, args ...any)
 
 func (r *Report) printCheckpoint(line lineFunc) {
+	if r.Problem != "" {
+		line("checkpoint", "%s", oneLine(r.Problem))
+	}
 	if s := r.State; s != nil {
 		line("checkpoint", "%s, saved %s ago", r.Checkpoint, binlog.Span(since(s.SavedAt)))
 		line("table", "%s", s.Table)
@@ -76,7 +80,7 @@ func (r *Report) printCheckpoint(line lineFunc) {
 		if s.Backfill != nil {
 			line("backfill", "at %s of %s", s.Backfill.After, s.Backfill.Until)
 		}
-	} else {
+	} else if r.Problem == "" {
 		line("checkpoint", "%s: none yet", r.Checkpoint)
 	}
 	if r.Parked > 0 {

@@ -71,7 +71,7 @@ func runFlags() []cli.Flag {
 		serverIDFlag(),
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
 		badEventFlag(),
-		text("listen", "127.0.0.1:9347", "address of the status page, /metrics, /healthz, /readyz; '': off"),
+		listenFlag("address of the status page, /metrics, /healthz, /readyz; '': off"),
 		&cli.BoolFlag{Name: "debug", Usage: "serve Go's profiles there, under /debug/pprof/", EnvVars: env("debug")},
 	)
 }
@@ -84,6 +84,8 @@ func serverIDFlag() cli.Flag {
 func managementFlag() cli.Flag {
 	return &cli.StringFlag{Name: "amqp-management-url", Usage: "RabbitMQ's management API (default: http:// and port 15672 of the host of --amqp-url, https:// and 15671 with amqps://)", EnvVars: env("amqp-management-url")}
 }
+
+func listenFlag(help string) cli.Flag { return text("listen", "127.0.0.1:9347", help) }
 
 func badEventFlag() cli.Flag {
 	return text("on-bad-event", "stop", "stop: exit with 65; park: put it into <checkpoint>.parked and hold its aggregate back")

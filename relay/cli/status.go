@@ -14,17 +14,20 @@ func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "status",
 		Usage: "tell where the relay stands, whether or not it runs",
-		Description: `Reads the checkpoint file and asks both servers. It takes no lock and writes
-nothing. Exits with 3 when the position can no longer be followed or a critical
-threshold is reached, with 75 when a server does not answer, and with 78 when it
-refuses, the exchange is not there yet (before the first run with --partitions),
-or the checkpoint is corrupt. With --watch it prints until Ctrl-C, and exits
-with 0.
+		Description: `Reads the checkpoint file and asks both servers, and the relay that runs on the
+checkpoint, at --listen. It takes no lock and writes nothing. Exits with 3 when
+that relay cannot go on (blocked, waiting, stalled), one that does not run was
+ended by an error, the position can no longer be followed, a queue of a running
+relay is gone or a critical threshold is reached, with 75 when a server does not
+answer, and with 78 when it refuses, the exchange is not there yet (before the
+first run with --partitions), or the checkpoint is corrupt. With --watch it
+prints until Ctrl-C, and exits with 0.
 
 Example:
    relay status --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
                 --amqp-url amqp://relay:pw@127.0.0.1:5672/ --partitions 4`,
 		Flags: append(placeFlags(), managementFlag(),
+			listenFlag("where the relay that runs here is asked what it does, its --listen; '': it is not asked"),
 			text("warn-behind", "2GB", "warn when so much log is behind; 0: never"),
 			text("critical-behind", "10GB", "exit with 3 when so much log is behind; 0: never"),
 			share("warn-runway", 0.5, "warn when less than this share of the retention is left; 0: never"),

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/outboxrelay/relay/relay"
 )
 
@@ -105,7 +107,7 @@ func TestStatusLastError(t *testing.T) {
 
 	r.exec("REVOKE REPLICATION SLAVE ON *.* FROM " + r.user)
 	r.run("run", "--partitions", "1").want(t, 78)
-	r.run("status", "--partitions", "1").want(t, 0, "warning: the relay ended with exit code 78", "exit code 78, not over: ", "REPLICATION SLAVE")
+	r.run("status", "--partitions", "1").want(t, 3, "critical: the relay ended with exit code 78 and does not run", "exit code 78, not over: ", "REPLICATION SLAVE")
 	noSecret(t, string(mustRead(t, r.checkpoint()+".error")))
 	r.exec("GRANT REPLICATION SLAVE ON *.* TO " + r.user)
 	r.relay("--partitions", "1")
@@ -235,5 +237,83 @@ func TestStatusWatch(t *testing.T) {
 	}
 	if text := plain.text(); strings.Count(text, "\ntime  ") < 2 || !strings.HasPrefix(text, "time         20") || strings.Contains(text, "\x1b") {
 		t.Errorf("to a file it printed\n%s", text)
+	}
+}
+
+// TestStatusAsks: status asks the relay that runs, and exits with 3 while that is
+// blocked: events come back that no queue takes. It is not asked with --listen
+// "", nor believed where it does not answer. Status said ok and exited with 0
+// while /readyz was 503.
+func TestStatusAsks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).begun()
+	address := freeAddress(t)
+	r.dropTopology()
+	r.declare("x-consistent-hash", false)
+	d := r.start("--listen", address)
+	d.until("it is ready", func() bool { code, _ := get(address, "/readyz"); return code == 200 })
+	r.run("status", "--listen", address).want(t, 0, "says         following: What is committed to ")
+	r.insert(r.db, 1, 1)
+	d.until("it is not", func() bool { code, _ := get(address, "/readyz"); return code == 503 })
+	got := r.run("status", "--listen", address)
+	got.want(t, 3, "critical: the relay is blocked: ", "says         blocked: ", "Type: rabbitmqctl list_queues name messages policy")
+	got.oneLine(t)
+	var report relay.Report
+	if err := json.Unmarshal([]byte(r.run("status", "--listen", address, "--json").stdout), &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.Relay == nil || report.Relay.State != "blocked" || report.Relay.Next == "" {
+		t.Errorf("the relay says %+v", report.Relay)
+	}
+	if text := r.run("status").stdout; strings.Contains(text, "\nsays ") {
+		t.Errorf("it was asked:\n%s", text)
+	}
+	r.run("status", "--listen", "127.0.0.1:1").want(t, 0, "says         not known: --listen 127.0.0.1:1: ", "refused")
+	if err := d.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestStatusGone: a queue that is deleted while the relay runs is named, with
+// what to type, by status and by check; a relay that is started again has
+// declared it. Both said that all is well.
+func TestStatusGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).begun()
+	d := r.start("--partitions", "2")
+	d.settled()
+	r.run("status", "--partitions", "2").want(t, 0)
+	err := r.onBroker(func(channel *amqp.Channel) error {
+		_, err := channel.QueueDelete(r.queue(1), false, false, false)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.run("status", "--partitions", "2")
+	got.want(t, 3, "critical: "+r.queue(1)+" is not there, and the relay runs; type: systemctl restart relay", "queue        "+r.queue(1)+": not there")
+	got.oneLine(t)
+	r.run("check", "--partitions", "2").want(t, 3, "FAIL  queue "+r.queue(1), "type: systemctl restart relay")
+	d.stop()
+	r.run("check", "--partitions", "2").want(t, 0, "not there yet: relay run declares it")
+	r.relay("--partitions", "2")
+	r.run("status", "--partitions", "2").want(t, 0, r.queue(1)+": 0 messages")
+}
+
+// TestStatusCorrupt: with a checkpoint that cannot be read everything else is
+// told, as text and as JSON. Nothing was.
+func TestStatusCorrupt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t).begun()
+	if err := os.WriteFile(r.checkpoint(), mustRead(t, r.checkpoint())[:20], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := r.run("status", "--partitions", "1")
+	got.want(t, 78, "state        critical: the checkpoint cannot be read", "relay        does not run here", "checkpoint   checkpoint: ", "relay resume --from-gtid",
+		"executed ", "broker       RabbitMQ ", "queue        "+r.queue(0))
+	got.oneLine(t)
+	report := r.report(78)
+	if report.State != nil || !strings.Contains(report.Problem, "corrupt") || report.Source.Executed == "" || len(report.Broker.Queues) != 1 {
+		t.Errorf("status says %+v", report)
 	}
 }
