@@ -177,6 +177,8 @@ installed() {
   "$servers" mysql "$name" -e "INSERT INTO outbox (id, aggregate_id, topic, payload) VALUES (UUID_TO_BIN(UUID()), 4711, 'order.placed', '{}')"
   settings relay ''
   settings shop shop.
+  inside relayctl -i shop check >"$tmp/said" 2>&1 || true
+  grep -q 'directory .*no such file' "$tmp/said" && die "before the first start: $(<"$tmp/said")"
   inside systemctl enable --now relay relay@shop 2>/dev/null
   await "the event does not arrive" have_arrived
   state relay active ActiveState

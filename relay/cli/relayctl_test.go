@@ -15,7 +15,10 @@ import (
 // its arguments and its RELAY_ variables, and a systemctl that says state.
 func relayctl(t *testing.T, dir, state string, args ...string) (stdout []string, stderr string, code int) {
 	t.Helper()
-	script := strings.NewReplacer("/etc/relay", dir, "/var/lib", dir).Replace(asset(t, "ctl"))
+	if err := os.MkdirAll(filepath.Join(dir, "var"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := strings.NewReplacer("/etc/relay", dir, "/var/lib", dir+"/var").Replace(asset(t, "ctl"))
 	for name, text := range map[string]string{
 		"relayctl":  script,
 		"relay":     "#!/bin/sh\nprintf '<%s>\\n' \"$@\"\nenv | grep ^RELAY_ | sort\n",
@@ -68,7 +71,7 @@ func TestRelayctl(t *testing.T) {
 	want := []string{
 		"<status>", "<a  b>", "<$HOME'>",
 		`RELAY_BARE=a b # c "d" (e) $HOME $f it's`,
-		"RELAY_CHECKPOINT=" + dir + "/relay/checkpoint.json",
+		"RELAY_CHECKPOINT=" + dir + "/var/relay/checkpoint.json",
 		"RELAY_CRLF=a b",
 		`RELAY_DOUBLE=x "y" $z \q 'k' (1) # \`,
 		`RELAY_DSN=relay:a"b$HOME` + "`id`" + `#\x@tcp(127.0.0.1:3306)/shop`,
