@@ -113,6 +113,31 @@ ENV
   sed -E 's/^[^:]*:(.*)@.*/\1/' <<<"$RELAY_TEST_MYSQL_DSN" >"$tmp/root/etc/relay/$2mysql-password"
 }
 
+# as_typed: relayctl reads settings as systemd does, and each unit's command is right as it is typed.
+as_typed() {
+  local each
+  cat >"$tmp/root/etc/relay/odd.env" <<'ENV'
+RELAY_1='a"b$HOME`id`#\x(c) d'
+ RELAY_2 = "x \"y\" \$z \q 'k' \\\\"
+RELAY_3=a b # c "d" (e) \$f \\g
+;RELAY_4=4
+RELAY_5=
+RELAY_6=ü=(1)
+ENV
+  printf 'RELAY_7=a\r\nRELAY_8="b c"\r' >>"$tmp/root/etc/relay/odd.env"
+  inside sh -c 'mkdir /run/odd && printf "#!/bin/sh\nexec env\n" >/run/odd/relay && chmod +x /run/odd/relay
+    PATH=/run/odd:$PATH relayctl -i odd status | grep "^RELAY_[0-9]" | sort >/run/odd/relayctl
+    printf "[Service]\nType=oneshot\nEnvironmentFile=/etc/relay/odd.env\nExecStart=/bin/sh -c \"env >/run/odd/env\"\n" >/run/systemd/system/odd.service
+    systemctl daemon-reload && systemctl start odd && grep "^RELAY_[0-9]" /run/odd/env | sort >/run/odd/systemd
+    test "$(wc -l </run/odd/systemd)" = 7 && diff /run/odd/systemd /run/odd/relayctl' || die "relayctl reads settings otherwise than systemd"
+  for each in 'relayctl status' 'relayctl check' 'relayctl -i shop status' 'relayctl -i shop check' 'relayctl resume --undo --help'; do
+    # shellcheck disable=SC2086 # as it is typed
+    inside $each >"$tmp/said" 2>&1 || die "$each: $(<"$tmp/said")"
+  done
+  want 'type: systemctl stop relay@shop first' relayctl -i shop resume --undo
+  want 'type: sudo relayctl status' setpriv --reuid 65534 --regid 65534 --clear-groups relayctl status
+}
+
 have_arrived() {
   local got
   got=$("$servers" rabbitmqctl "$top/.dev/rabbitmq" -q list_queues -p "$name" --no-table-headers name messages | sort | tr '\t\n' '= ')
@@ -140,17 +165,20 @@ installed() {
   want 'disabled' sh -c 'systemctl is-enabled relay || true'
   want 'inactive' sh -c 'systemctl is-active relay || true'
   want 'github.com/go-sql-driver/mysql' cat /usr/share/doc/relay/copyright
-  want 'resume' bash -c '. /usr/share/bash-completion/bash_completion; COMP_WORDS=(relay res) COMP_CWORD=1; _comp_load relay 2>/dev/null || __load_completion relay; _relay; echo ${COMPREPLY[*]}'
+  want 'resume' bash -c '. /usr/share/bash-completion/bash_completion; COMP_WORDS=(relayctl res) COMP_CWORD=1; _comp_load relayctl 2>/dev/null || __load_completion relayctl; _relay; echo ${COMPREPLY[*]}'
 
   say "running both units"
   inside sh -c 'for unit in relay relay@; do mkdir -p /etc/systemd/system/$unit.service.d && printf "[Service]\nRestartSec=0\nWatchdogSec=9\n" >/etc/systemd/system/$unit.service.d/test.conf; done; systemctl daemon-reload'
   inside systemctl start relay 2>/dev/null && die "it starts without an address"
   state relay 64 ExecMainStatus # it has no address
   state relay 0 NRestarts
+  want 'type: relay print env > /etc/relay/none.env' relayctl -i none status
   inside relay schema sql | "$servers" mysql "$name"
   "$servers" mysql "$name" -e "INSERT INTO outbox (id, aggregate_id, topic, payload) VALUES (UUID_TO_BIN(UUID()), 4711, 'order.placed', '{}')"
   settings relay ''
   settings shop shop.
+  inside relayctl -i shop check >"$tmp/said" 2>&1 || true
+  grep -q 'directory .*no such file' "$tmp/said" && die "before the first start: $(<"$tmp/said")"
   inside systemctl enable --now relay relay@shop 2>/dev/null
   await "the event does not arrive" have_arrived
   state relay active ActiveState
@@ -160,6 +188,7 @@ installed() {
   inside systemd-analyze security --threshold=19 relay.service >/dev/null || die "its exposure is 2.0 or more"
 
   want 'following' systemctl show -P StatusText relay
+  as_typed
   inside systemctl reload relay
   want 'SIGHUP' journalctl -u relay -o cat
   # It is frozen: the watchdog ends it, and it is started again.
@@ -189,7 +218,7 @@ installed() {
   state relay@shop inactive ActiveState
   want '# mine' cat /etc/relay/relay.env
   [[ $(inside dpkg -P relay 2>&1) == *'/var/lib/private/relay-shop stays'* ]] || die "a purge does not name the state that stays"
-  inside sh -c 'rm -r /etc/relay/shop.* /etc/relay/mysql-password /etc/systemd/system/relay*.service.d && rmdir /etc/relay'
+  inside sh -c 'rm -r /etc/relay/shop.* /etc/relay/odd.env /etc/relay/mysql-password /etc/systemd/system/relay*.service.d && rmdir /etc/relay'
   files | diff "$tmp/before" - || die "a purge does not leave what was there before"
 }
 

@@ -74,6 +74,7 @@ archive() { # ARCH
   place "$stage/licences" 644 "$dir/LICENCES"
   for shell in bash zsh fish; do place "$stage/completion.$shell" 644 "$dir/completion/relay.$shell"; done
   for file in relay.service relay@.service relay.env; do place "$src/relay/assets/$file" 644 "$dir/systemd/$file"; done
+  place "$src/relay/assets/relayctl" 755 "$dir/systemd/relayctl"
   tar -C "$stage" --sort=name --format=ustar --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$name" |
     gzip -9n >"$dist/$name.tar.gz"
 }
@@ -81,11 +82,13 @@ archive() { # ARCH
 package() { # ARCH
   local dir=$stage/deb.$1 debian=$1 file
   place "$stage/relay.$1" 755 "$dir/usr/bin/relay"
+  place "$src/relay/assets/relayctl" 755 "$dir/usr/sbin/relayctl"
   place "$src/relay/assets/relay.service" 644 "$dir/usr/lib/systemd/system/relay.service"
   place "$src/relay/assets/relay@.service" 644 "$dir/usr/lib/systemd/system/relay@.service"
   place "$src/relay/assets/relay.env" 640 "$dir/etc/relay/relay.env"
   chmod 750 "$dir/etc/relay"
   place "$stage/completion.bash" 644 "$dir/usr/share/bash-completion/completions/relay"
+  ln -s relay "$dir/usr/share/bash-completion/completions/relayctl"
   place "$stage/completion.zsh" 644 "$dir/usr/share/zsh/vendor-completions/_relay"
   place "$stage/completion.fish" 644 "$dir/usr/share/fish/vendor_completions.d/relay.fish"
   place "$stage/relay.1" 644 "$dir/usr/share/man/man1/relay.1"

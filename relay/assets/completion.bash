@@ -8,4 +8,4 @@ _relay() {
     [[ $value != "$current"* ]] || COMPREPLY+=("$value")
   done < <("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
 }
-complete -o default -F _relay relay
+complete -o default -F _relay relay relayctl
