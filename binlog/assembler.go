@@ -93,14 +93,6 @@ type group struct {
 	fault  error          // why an XA transaction's first half cannot be relayed; nil: it can
 }
 
-// prepared is an XA transaction between its two halves.
-type prepared struct {
-	gtid   GTID
-	events []schema.Event
-	size   int
-	fault  error // why it cannot be relayed; nil: it can
-}
-
 const (
 	partEvents = 1024     // events after which a part is handed out
 	partBytes  = 1 << 20  // bytes of events after which a part is handed out

@@ -7,6 +7,14 @@ import (
 	"github.com/outboxrelay/relay/schema"
 )
 
+// prepared is an XA transaction between its two halves.
+type prepared struct {
+	gtid   GTID
+	events []schema.Event
+	size   int
+	fault  error // why it cannot be relayed; nil: it can
+}
+
 // prepare ends the first half of an XA transaction (MySQL's
 // XA_prepare_event: one byte that tells whether it was committed in one
 // phase). Its GTID stays out of the position until the outcome is known, so
