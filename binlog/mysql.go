@@ -3,6 +3,8 @@ package binlog
 import (
 	"context"
 	"database/sql"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/go-mysql-org/go-mysql/mysql"
@@ -70,11 +72,39 @@ func (s mySQL) before(ctx context.Context, one, executed *GTIDSet) ([]*GTIDSet, 
 
 func (mySQL) checked(context.Context) (map[string]bool, error) { return nil, nil }
 
-// snapshot needs no care: a transaction's rows can be seen before its GTID is in
-// gtid_executed.
-func (mySQL) snapshot(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, openSnapshot)
+// ownedLimit is how long snapshot waits. A session can own a GTID for longer, one
+// that it was given (SET gtid_next); its rows cannot be seen until it commits.
+const ownedLimit = time.Second
+
+// snapshot returns when what it has is in gtid_executed, too. A transaction's rows
+// can be seen before that; meanwhile its GTID is in gtid_owned.
+func (s mySQL) snapshot(ctx context.Context, conn *sql.Conn) error {
+	if _, err := conn.ExecContext(ctx, openSnapshot); err != nil {
+		return err
+	}
+	owned, err := s.owned(ctx, conn)
+	for deadline := time.Now().Add(ownedLimit); err == nil && len(owned) > 0 && time.Now().Before(deadline); {
+		var now map[string]bool
+		now, err = s.owned(ctx, conn)
+		maps.DeleteFunc(owned, func(one string, _ bool) bool { return !now[one] })
+	}
 	return err
+}
+
+// owned are the GTIDs that sessions have and have not yet committed, each as its
+// number and its session: 23#8 (of 4ad2c5f7-…:23#8:24#9,…).
+func (mySQL) owned(ctx context.Context, conn *sql.Conn) (map[string]bool, error) {
+	var text string
+	if err := conn.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_owned").Scan(&text); err != nil {
+		return nil, err
+	}
+	owned := map[string]bool{}
+	for one := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == ',' || r == ':' || r == '\n' || r == ' ' }) {
+		if strings.Contains(one, "#") {
+			owned[one] = true
+		}
+	}
+	return owned, nil
 }
 
 func (mySQL) precision() time.Duration { return time.Microsecond }
