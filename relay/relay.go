@@ -289,7 +289,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 	}
 	if r.blind != "" && !r.warned {
 		r.warned = true
-		r.log.Warn().Str("next", r.blind).Msg("a statement of a session with binlog_format=STATEMENT can write to the outbox unseen, through triggers, views or routines that this user may not see")
+		r.log.Info().Str("next", r.blind).Msg("a statement of a session with binlog_format=STATEMENT can write to the outbox unseen, through triggers, views or routines that this user may not see")
 	}
 	r.followed = time.Now()
 	state, _ := r.file.State()

@@ -101,9 +101,10 @@ func (f *trial) reconnects() float64 {
 	return f.metric(`relay_reconnects_total{side="broker"}`) - f.failed
 }
 
-// warnings counts those in the log since the relay was ready.
+// warnings counts those of trouble in the log since the relay was ready.
 func (f *trial) warnings() int {
-	return strings.Count(f.daemon.text(), `"level":"warn"`) - f.warned
+	text := f.daemon.text()
+	return strings.Count(text, `"level":"warn"`) - strings.Count(text, `"broker blocked publishing"`) - f.warned
 }
 
 // write commits a transaction of n events, or rolls it back.
