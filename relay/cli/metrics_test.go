@@ -79,6 +79,7 @@ func TestMetrics(t *testing.T) {
 	now.want(map[string]float64{
 		"relay_events_published_total": 50, "relay_events_confirmed_total": 50, "relay_events_returned_total": 0,
 		"relay_events_nacked_total": 0, "relay_events_parked_total": 0, "relay_events_in_flight": 0, "relay_window_events": 100,
+		"relay_ready": 1, "relay_parked_events": 0,
 		"relay_publish_seconds_count": 50, "relay_source_connected": 1, "relay_broker_connected": 1, "relay_broker_blocked": 0,
 		`relay_reconnects_total{side="broker"}`: 0, `relay_reconnects_total{side="source"}`: 0,
 		"relay_binlog_retention_seconds": 86400, "relay_binlog_runway_seconds": 86400,
@@ -155,9 +156,12 @@ func TestMetrics(t *testing.T) {
 		reconnects := fmt.Sprintf(`relay_reconnects_total{side=%q}`, side.name)
 		had := look().value(reconnects)
 		side.way.away()
-		d.until(side.name+" is said to be away", func() bool { s := look(); return s.value(side.gauge) == 0 && s.value(reconnects) > had })
+		d.until(side.name+" is said to be away", func() bool {
+			s := look()
+			return s.value(side.gauge) == 0 && s.value("relay_ready") == 0 && s.value(reconnects) > had
+		})
 		side.way.Accept()
-		d.until(side.name+" is said to be back", func() bool { return look().value(side.gauge) == 1 })
+		d.until(side.name+" is said to be back", func() bool { s := look(); return s.value(side.gauge) == 1 && s.value("relay_ready") == 1 })
 	}
 
 	t.Log("the server keeps its log for ever")

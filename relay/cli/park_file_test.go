@@ -201,7 +201,7 @@ func TestParkTooLarge(t *testing.T) {
 	}
 	r.row(2*large+1, 2, "'{}'") // behind a large one
 	f.until("all are dealt with", func() bool {
-		return f.metric("relay_events_parked_total") == large+1 && f.metric("relay_events_confirmed_total") == large
+		return f.metric("relay_events_parked_total") == large+1 && f.metric("relay_parked_events") == large+1 && f.metric("relay_events_confirmed_total") == large
 	})
 	if lost := f.reconnects(); lost != 1 {
 		t.Errorf("%.0f sessions were lost, want 1", lost)
