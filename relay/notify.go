@@ -51,6 +51,9 @@ func (r *Relay) notify(ctx context.Context) (stop func()) {
 			case <-stopping:
 				stopping = nil
 			case <-end:
+				if ctx.Err() != nil { // a quick stop may have passed the line above
+					n.look(time.Now(), true)
+				}
 				return
 			}
 		}

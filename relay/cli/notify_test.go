@@ -88,6 +88,7 @@ func TestNotify(t *testing.T) {
 	alive := systemd.has("WATCHDOG=1")
 	d.until("an idle relay goes on to tell of life", func() bool { return systemd.has("WATCHDOG=1") > alive+1 })
 	d.stop()
+	relaytest.Wait(t, patience, "systemd is told of the stop", func() bool { return systemd.has("STOPPING=1") > 0 })
 	if at := systemd.order("READY=1", "STOPPING=1"); at[1] < at[0] || systemd.has("READY=1") != 1 || systemd.has("STOPPING=1") != 1 {
 		t.Errorf("READY=1 and STOPPING=1 came at %v", at)
 	}
