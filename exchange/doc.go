@@ -13,19 +13,21 @@
 //
 // # Data flow
 //
-//	Publish ─► queue ─► pump ─► broker     one connection, one channel in confirm
-//	                     │        │        mode, mandatory and persistent
-//	                     ▼        ├─ basic.return ──────► returns ─┐
-//	                  inFlight    ├─ basic.ack/nack ─► DeferredConfirmation
-//	                     │        ├─ connection.blocked ─► watch ─► pump pauses
-//	                     ▼        └─ close ──────────────► watch ─► Err
-//	                   settle ─► Receipts, in the order of Publish
+//	Publish ─► queue ─► pump ─► tap ─► broker    one connection, one or more channels
+//	                     │              │        in confirm mode; mandatory, persistent
+//	                     ▼              ▼
+//	                  flights ◄─────── tap ─► the client library: login, heartbeats,
+//	                     │    ack, nack,      topology, blocking, closing ─► watch
+//	                     ▼    return                      │ pump pauses; Err
+//	                  Receipts                            ▼
 //
-// Settle takes the events in the order of Publish and waits for the own
-// confirmation of each; all returns that have arrived by then are looked at
-// before an acknowledgement is believed. It does not listen to NotifyPublish:
-// in amqp091-go v1.16.0 that reports a message as acked which the broker nacked
-// out of order, once a later acknowledgement of many (multiple) passes over it.
+// The client library makes the connection and keeps it. The channels on which
+// events are published are the publisher's own: the library takes 85 allocations
+// and a write for each message, and more than ten times the time. So the tap
+// hands their frames over in both directions: pump puts what is queued into one
+// write, and an acknowledgement of many settles a range of flights. A channel's
+// flights are what it has sent, by delivery tag; a return stands in front of the
+// acknowledgement of its message, so it is known by then.
 //
 // The exchange is of type x-consistent-hash, and each aggregate's routing key
 // always leads to the same queue. A queue is a quorum queue with a single

@@ -67,11 +67,10 @@ func TestReturnsOfOneID(t *testing.T) {
 	for _, ev := range list {
 		p.Publish(ev)
 	}
-	for i := range list {
-		r := <-p.Receipts()
+	for _, r := range receive(t, p, len(list)) {
 		var returned *ReturnError
-		if errors.As(r.Err, &returned) != (i > 0) {
-			t.Errorf("receipt %d: got %v", i+1, r.Err)
+		if errors.As(r.Err, &returned) != (r.Event.Sequence > 1) {
+			t.Errorf("receipt of %d: got %v", r.Event.Sequence, r.Err)
 		}
 	}
 }

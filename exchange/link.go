@@ -125,6 +125,7 @@ type link struct {
 	*amqp.Connection
 	endpoint endpoint
 	wire     *wire
+	tap      *tap
 	secured  *secured // nil: there is no TLS
 }
 
@@ -168,10 +169,14 @@ func connect(ctx context.Context, cfg Config, name string) (*link, error) {
 				}
 			})
 			if security == nil {
-				return w, nil
+				l.tap = newTap(w)
+				return l.tap, nil
 			}
-			l.secured, err = secure(ctx, w, security)
-			return l.secured, err
+			if l.secured, err = secure(ctx, w, security); err != nil {
+				return nil, err
+			}
+			l.tap = newTap(l.secured)
+			return l.tap, nil
 		},
 	}
 	plain := "amqp" + cfg.URL[len(uri.Scheme):] // TLS is in Dial

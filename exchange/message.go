@@ -3,10 +3,8 @@ package exchange
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -44,50 +42,172 @@ const (
 	createdAtLayout = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// newPublishing makes the message of ev, as the contract's section 5 has it,
-// and its routing key. A *schema.BadEventError says that ev fits into no
-// message: sent all the same, it would cost the connection, again and again.
-// Replayed marks it as sent late.
-func newPublishing(ev *schema.Event, replayed bool) (key string, p amqp.Publishing, err error) {
-	for _, f := range []struct{ name, value string }{
-		{"message id", ev.ID},
-		{"message type", ev.Type()},
-		{"content type", ev.ContentType},
-	} {
-		if len(f.value) > maxShort {
-			return "", p, badEvent(ev, "%s has %d bytes, AMQP carries %d at most: %.40q...", f.name, len(f.value), maxShort, f.value)
-		}
+// message makes the frames of events.
+type message struct {
+	exchange string
+	replayed bool // marks all as sent late
+	frameMax int  // bytes of a frame, its eight included; 0: no limit
+}
+
+// append puts the frames of ev behind dst: the method, the header and the body
+// of the message, as the contract's section 5 has it. A *schema.BadEventError
+// says that ev fits into no message: sent all the same, it would cost the
+// connection, again and again. dst is unchanged then.
+func (m *message) append(dst []byte, channel uint16, ev *schema.Event) ([]byte, error) {
+	if err := checkShort(ev); err != nil {
+		return dst, err
 	}
-	if ev.ID == "" {
-		return "", p, badEvent(ev, "message id is empty: consumers could not tell a duplicate")
-	}
-	headers, err := newHeaders(ev)
+	start := len(dst)
+	to, at := beginFrame(dst, frameMethod, channel)
+	to = append(be.AppendUint32(to, basicPublish), 0, 0)
+	to = appendShort(to, m.exchange)
+	to = appendShort(to, routingKey(ev.AggregateID))
+	to = append(to, 1) // mandatory
+	to = endFrame(to, at)
+
+	to, at = beginFrame(to, frameHeader, channel)
+	to, err := m.properties(to, ev)
 	if err != nil {
-		return "", p, err
+		return dst[:start], err
 	}
-	if replayed {
-		headers[headerReplayed] = true
+	to = endFrame(to, at)
+	if size := len(to) - at; m.frameMax > 0 && size > m.frameMax { // unlike the body, it is not split
+		return dst[:start], badEvent(ev, "headers and properties have %d bytes, the broker takes %d at most (frame_max)", size, m.frameMax)
 	}
-	p = amqp.Publishing{
-		Headers:      headers,
-		ContentType:  ev.ContentType,
-		DeliveryMode: amqp.Persistent,
-		MessageId:    ev.ID,
-		Type:         ev.Type(),
-		AppId:        appID,
-		Body:         ev.Payload,
+
+	most := len(ev.Payload)
+	if m.frameMax > 0 {
+		most = m.frameMax - frameHead - 1
+	}
+	for body := ev.Payload; len(body) > 0; {
+		part := body[:min(len(body), most)]
+		body = body[len(part):]
+		to, at = beginFrame(to, frameBody, channel)
+		to = endFrame(append(to, part...), at)
+	}
+	return to, nil
+}
+
+// checkShort looks at what is to go as a short string.
+func checkShort(ev *schema.Event) error {
+	const text = "%s has %d bytes, AMQP carries %d at most: %.40q..."
+	switch typ := ev.Type(); {
+	case len(ev.ID) > maxShort:
+		return badEvent(ev, text, "message id", len(ev.ID), maxShort, ev.ID)
+	case len(typ) > maxShort:
+		return badEvent(ev, text, "message type", len(typ), maxShort, typ)
+	case len(ev.ContentType) > maxShort:
+		return badEvent(ev, text, "content type", len(ev.ContentType), maxShort, ev.ContentType)
+	case ev.ID == "":
+		return badEvent(ev, "message id is empty: consumers could not tell a duplicate")
+	}
+	return nil
+}
+
+// properties puts the content header behind dst.
+func (m *message) properties(dst []byte, ev *schema.Event) ([]byte, error) {
+	flags := uint16(hasHeaders | hasDeliveryMode | hasMessageID | hasAppID)
+	if ev.ContentType != "" {
+		flags |= hasContentType
 	}
 	// An AMQP timestamp is unsigned: a time before 1970 is in the header alone.
 	if ev.CreatedAt.Unix() >= 0 {
-		p.Timestamp = ev.CreatedAt.UTC().Truncate(time.Second)
+		flags |= hasTimestamp
 	}
-	return routingKey(ev.AggregateID), p, nil
+	if ev.Type() != "" {
+		flags |= hasType
+	}
+	dst = append(be.AppendUint16(dst, basicClass), 0, 0) // weight
+	dst = be.AppendUint64(dst, uint64(len(ev.Payload)))
+	dst = be.AppendUint16(dst, flags)
+	if flags&hasContentType != 0 {
+		dst = appendShort(dst, ev.ContentType)
+	}
+	at := len(dst)
+	dst, err := m.headers(append(dst, 0, 0, 0, 0), ev)
+	if err != nil {
+		return dst, err
+	}
+	be.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	dst = append(dst, amqp.Persistent)
+	dst = appendShort(dst, ev.ID)
+	if flags&hasTimestamp != 0 {
+		dst = be.AppendUint64(dst, uint64(ev.CreatedAt.Unix()))
+	}
+	if flags&hasType != 0 {
+		dst = appendShort(dst, ev.Type())
+	}
+	return appendShort(dst, appID), nil
+}
+
+// headers appends the fields of the table of headers.
+func (m *message) headers(dst []byte, ev *schema.Event) ([]byte, error) {
+	dst = appendText(dst, headerAggregateID, ev.AggregateID)
+	for _, f := range [...]struct{ name, value string }{
+		{headerAggregateType, ev.AggregateType},
+		{headerEventType, ev.EventType},
+		{headerTopic, ev.Topic},
+		{headerVersion, ev.Version},
+		{headerGTID, ev.GTID},
+	} {
+		if f.value != "" {
+			dst = appendText(dst, f.name, f.value)
+		}
+	}
+	dst = append(appendShort(dst, headerCreatedAt), 'S', 0, 0, 0, 0)
+	at := len(dst)
+	dst = ev.CreatedAt.UTC().AppendFormat(dst, createdAtLayout)
+	be.PutUint32(dst[at-4:], uint32(len(dst)-at))
+	if ev.Sequence > 0 {
+		dst, _ = appendField(dst, headerSequence, ev.Sequence)
+	}
+	if m.replayed {
+		dst, _ = appendField(dst, headerReplayed, true)
+	}
+	if len(ev.Headers) == 0 {
+		return dst, nil
+	}
+	return appendRow(dst, ev)
+}
+
+// appendRow appends what the row's headers column holds, without the names that
+// are the relay's own: the row cannot forge them. It is sorted, so that the same
+// event always fails for the same reason.
+func appendRow(dst []byte, ev *schema.Event) ([]byte, error) {
+	for _, name := range slices.Sorted(maps.Keys(ev.Headers)) {
+		if len(name) > maxShort {
+			return dst, badEvent(ev, "a header name has %d bytes, AMQP carries %d at most: %.40q...", len(name), maxShort, name)
+		}
+		// RabbitMQ takes CC and BCC for more routing keys: a string there closes
+		// the channel, a list would deliver the event twice.
+		if name == "CC" || name == "BCC" {
+			return dst, badEvent(ev, "header %q: RabbitMQ reserves the name for sender-selected routing", name)
+		}
+		to, ok := appendField(dst, name, ev.Headers[name])
+		if !ok {
+			return dst, badEvent(ev, "header %q: AMQP cannot carry a value of type %T", name, ev.Headers[name])
+		}
+		if !isOwn(name) {
+			dst = to
+		}
+	}
+	return dst, nil
+}
+
+// isOwn tells whether the relay writes the header itself.
+func isOwn(name string) bool {
+	switch name {
+	case headerAggregateID, headerAggregateType, headerEventType, headerTopic,
+		headerVersion, headerCreatedAt, headerGTID, headerSequence, headerReplayed:
+		return true
+	}
+	return false
 }
 
 // Check gives a *schema.BadEventError where no message can carry ev, whatever
 // broker it is for.
 func Check(ev *schema.Event) error {
-	_, _, err := newPublishing(ev, false)
+	_, err := new(message).append(nil, 0, ev)
 	return err
 }
 
@@ -101,89 +221,7 @@ func routingKey(aggregateID string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func newHeaders(ev *schema.Event) (amqp.Table, error) {
-	headers := make(amqp.Table, len(ev.Headers)+8)
-	// Sorted, so that the same event always fails for the same reason.
-	for _, name := range slices.Sorted(maps.Keys(ev.Headers)) {
-		if len(name) > maxShort {
-			return nil, badEvent(ev, "a header name has %d bytes, AMQP carries %d at most: %.40q...", len(name), maxShort, name)
-		}
-		// RabbitMQ takes CC and BCC for more routing keys: a string there closes
-		// the channel, a list would deliver the event twice.
-		if name == "CC" || name == "BCC" {
-			return nil, badEvent(ev, "header %q: RabbitMQ reserves the name for sender-selected routing", name)
-		}
-		value, ok := headerValue(ev.Headers[name])
-		if !ok {
-			return nil, badEvent(ev, "header %q: AMQP cannot carry a value of type %T", name, ev.Headers[name])
-		}
-		headers[name] = value
-	}
-	for _, f := range []struct{ name, value string }{
-		{headerAggregateType, ev.AggregateType},
-		{headerEventType, ev.EventType},
-		{headerTopic, ev.Topic},
-		{headerVersion, ev.Version},
-		{headerGTID, ev.GTID},
-	} {
-		// An empty one goes too: the row's headers cannot forge it.
-		delete(headers, f.name)
-		if f.value != "" {
-			headers[f.name] = f.value
-		}
-	}
-	headers[headerAggregateID] = ev.AggregateID
-	headers[headerCreatedAt] = ev.CreatedAt.UTC().Format(createdAtLayout)
-	delete(headers, headerSequence)
-	if ev.Sequence > 0 {
-		headers[headerSequence] = ev.Sequence
-	}
-	delete(headers, headerReplayed)
-	return headers, nil
-}
-
-// headerValue is v as an AMQP field value that loses nothing. The client
-// library cuts int to 32 bits and refuses the larger unsigned types.
-func headerValue(v any) (any, bool) {
-	switch v := v.(type) {
-	case nil, bool, string, []byte, int8, int16, int32, int64, uint8, uint16, uint32, float32, float64:
-		return v, true
-	case int:
-		return int64(v), true
-	case uint:
-		return int64(v), uint64(v) <= math.MaxInt64
-	case uint64:
-		return int64(v), v <= math.MaxInt64
-	case json.RawMessage:
-		return string(v), true
-	}
-	return nil, false
-}
-
-// checkFrame tells whether the message's properties and headers fit into one
-// frame, as they must: unlike the body, they are not split. frameMax is the
-// negotiated size in bytes; 0: no limit.
-func checkFrame(ev *schema.Event, p *amqp.Publishing, frameMax int) error {
-	const overhead = 64 // of the frame, the class, the flags and the fixed properties
-	size := overhead + len(p.ContentType) + len(p.MessageId) + len(p.Type) + len(p.AppId)
-	for name, value := range p.Headers {
-		size += 1 + len(name) + 1
-		switch v := value.(type) {
-		case string:
-			size += 4 + len(v)
-		case []byte:
-			size += 4 + len(v)
-		default:
-			size += 8
-		}
-	}
-	if frameMax > 0 && size > frameMax {
-		return badEvent(ev, "headers and properties have %d bytes, the broker takes %d at most (frame_max)", size, frameMax)
-	}
-	return nil
-}
-
-// newEvent is the reverse of newPublishing: the event of a delivery. Headers
+// newEvent is the reverse of a message: the event of a delivery. Headers
 // holds the headers that the relay did not write itself, nil where there are
 // none. A message that no relay can have sent gives a *schema.BadEventError.
 func newEvent(d *amqp.Delivery) (*schema.Event, error) {

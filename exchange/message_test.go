@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"math"
@@ -28,8 +29,88 @@ func fullEvent() *schema.Event {
 	}
 }
 
-func TestNewPublishing(t *testing.T) {
-	key, got, err := newPublishing(fullEvent(), false)
+// publishing is the message of ev as it is on the wire, and its routing key.
+func publishing(t *testing.T, ev *schema.Event, replayed bool) (key string, p amqp.Publishing, err error) {
+	t.Helper()
+	m := message{exchange: "outbox", replayed: replayed, frameMax: 131072}
+	wire, err := m.append([]byte("before"), 7, ev)
+	if err != nil {
+		if string(wire) != "before" {
+			t.Errorf("a bad event leaves %q", wire)
+		}
+		return "", p, err
+	}
+	wire = wire[len("before"):]
+	frame := func(typ byte) *frameReader {
+		size := int(be.Uint32(wire[3:]))
+		if wire[0] != typ || be.Uint16(wire[1:]) != 7 || wire[frameHead+size] != frameEnd {
+			t.Fatalf("want a frame of type %d on channel 7, got %x", typ, wire)
+		}
+		r := &frameReader{rest: wire[frameHead : frameHead+size]}
+		wire = wire[frameHead+size+1:]
+		return r
+	}
+	r := frame(frameMethod)
+	if r.uint32() != basicPublish || r.uint16() != 0 || r.short() != "outbox" {
+		t.Fatal("no basic.publish")
+	}
+	key = r.short()
+	if mandatory := r.uint8() == 1; !mandatory || r.bad || len(r.rest) > 0 {
+		t.Error("not mandatory, or cut short, or too long")
+	}
+
+	r = frame(frameHeader)
+	if class, weight := r.uint16(), r.uint16(); class != basicClass || weight != 0 {
+		t.Errorf("class %d, weight %d", class, weight)
+	}
+	size, flags := int(r.uint64()), r.uint16()
+	if flags&hasContentType != 0 {
+		p.ContentType = r.short()
+	}
+	p.Headers = amqp.Table{}
+	table := frameReader{rest: r.long()}
+	for len(table.rest) > 0 {
+		name := table.short()
+		p.Headers[name] = value(t, &table)
+	}
+	p.DeliveryMode, p.MessageId = r.uint8(), r.short()
+	if flags&hasTimestamp != 0 {
+		p.Timestamp = time.Unix(int64(r.uint64()), 0).UTC()
+	}
+	if flags&hasType != 0 {
+		p.Type = r.short()
+	}
+	p.AppId = r.short()
+	if r.bad || len(r.rest) > 0 || table.bad {
+		t.Error("properties are cut short, or too long")
+	}
+	for p.Body = []byte{}; len(p.Body) < size; {
+		p.Body = append(p.Body, frame(frameBody).rest...)
+	}
+	if len(p.Body) != size || len(wire) > 0 {
+		t.Errorf("a body of %d bytes, %d were announced; %d bytes follow", len(p.Body), size, len(wire))
+	}
+	return key, p, nil
+}
+
+// value reads a field's value.
+func value(t *testing.T, r *frameReader) any {
+	switch typ := r.rest[0]; typ {
+	case 't':
+		return r.uint16()&1 == 1
+	case 'd':
+		r.uint8()
+		return math.Float64frombits(r.uint64())
+	case 'S', 'l', 'V':
+		return r.field()
+	default:
+		t.Fatalf("a field of type %c", typ)
+		return nil
+	}
+}
+
+func TestPublishing(t *testing.T) {
+	key, got, err := publishing(t, fullEvent(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +132,7 @@ func TestNewPublishing(t *testing.T) {
 	}
 }
 
-func TestNewPublishingEdges(t *testing.T) {
+func TestPublishingEdges(t *testing.T) {
 	long := strings.Repeat("k", 300)
 	zone := time.FixedZone("", 2*60*60)
 	tests := map[string]struct {
@@ -145,7 +226,7 @@ func TestNewPublishingEdges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ev := fullEvent()
 			tt.change(ev)
-			key, p, err := newPublishing(ev, false)
+			key, p, err := publishing(t, ev, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +238,7 @@ func TestNewPublishingEdges(t *testing.T) {
 	}
 }
 
-func TestNewPublishingBadEvent(t *testing.T) {
+func TestPublishingBadEvent(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	tests := map[string]struct {
 		change func(*schema.Event)
@@ -176,7 +257,7 @@ func TestNewPublishingBadEvent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ev := fullEvent()
 			tt.change(ev)
-			_, _, err := newPublishing(ev, false)
+			_, _, err := publishing(t, ev, false)
 			var bad *schema.BadEventError
 			if !errors.As(err, &bad) {
 				t.Fatalf("got %v, want a *schema.BadEventError", err)
@@ -197,7 +278,7 @@ func TestRoundTrip(t *testing.T) {
 	hashed := fullEvent()
 	hashed.AggregateID = strings.Repeat("ключ", 100)
 	for _, want := range []*schema.Event{fullEvent(), bare, debezium, hashed, replayed} {
-		_, p, err := newPublishing(want, want == replayed)
+		_, p, err := publishing(t, want, want == replayed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,18 +331,28 @@ func TestNewEventForeign(t *testing.T) {
 	}
 }
 
-func TestCheckFrame(t *testing.T) {
+// TestFrames: what does not fit into one frame is split where it may be, and
+// else refused.
+func TestFrames(t *testing.T) {
 	ev := fullEvent()
-	ev.Headers = map[string]any{"big": strings.Repeat("x", 131072)}
-	_, p, err := newPublishing(ev, false)
+	for _, size := range []int{0, 1, 131064, 131065, 400_000} {
+		ev.Payload = bytes.Repeat([]byte("x"), size)
+		if _, p, err := publishing(t, ev, false); err != nil || !bytes.Equal(p.Body, ev.Payload) {
+			t.Errorf("%d bytes: got %d, %v", size, len(p.Body), err)
+		}
+	}
+	ev = fullEvent()
+	whole, err := (&message{}).append(nil, 1, ev)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var bad *schema.BadEventError
-	if err := checkFrame(ev, &p, 131072); !errors.As(err, &bad) {
-		t.Errorf("got %v, want a *schema.BadEventError", err)
+	method := frameHead + int(be.Uint32(whole[3:])) + 1
+	header := frameHead + int(be.Uint32(whole[method+3:])) + 1
+	if _, err := (&message{frameMax: header}).append(nil, 1, ev); err != nil {
+		t.Errorf("a frame of the largest size: %v", err)
 	}
-	if err := checkFrame(ev, &p, 0); err != nil {
-		t.Errorf("without a limit: %v", err)
+	var bad *schema.BadEventError
+	if _, err := (&message{frameMax: header - 1}).append(nil, 1, ev); !errors.As(err, &bad) || !strings.Contains(bad.Reason, "frame_max") {
+		t.Errorf("got %v, want a *schema.BadEventError", err)
 	}
 }

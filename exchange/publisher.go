@@ -3,7 +3,6 @@ package exchange
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -29,8 +28,10 @@ type Config struct {
 	// to 0: declare nothing, check that the exchange exists and is fit.
 	Partitions int
 
-	// Window is the number of events in flight at most. Defaults to 4096.
-	Window int
+	// Channels is how many channels the events are spread over. The broker serves
+	// them at the same time: with more than one, events that are in flight
+	// together reach their queues in any order. Defaults to 1.
+	Channels int
 
 	// Limit keeps over several Publishers what the broker tells of its size
 	// limit. Defaults to one for each Publisher.
@@ -70,49 +71,45 @@ type Receipt struct {
 	Err error
 }
 
-// flight is an event between Publish and its receipt.
-type flight struct {
-	event   *schema.Event
-	confirm *amqp.DeferredConfirmation // nil: never sent
-	err     error                      // why not
-}
-
 // Publisher publishes events on one connection to the broker and tells of each
 // what became of it. It does not reconnect: when the connection is lost,
 // Receipts is closed, and a new Dial begins again.
 type Publisher struct {
 	link       *link
-	channel    *amqp.Channel
 	exchange   string
 	partitions int
+	message    message
 	limit      *Limit
-	replayed   bool
 	log        zerolog.Logger
 
-	queue    chan *schema.Event // Publish to pump
-	inFlight chan flight        // pump to settle, in the order of Publish
-	receipts chan Receipt       // settle to the caller
-
-	returns  chan amqp.Return   // broker to settle
-	closes   chan *amqp.Error   // broker to watch
-	blocks   chan amqp.Blocking // broker to watch
-	returned map[identity][]amqp.Return
+	receipts chan []Receipt   // has room for one: what is not taken is put together with what follows
+	wake     chan struct{}    // there is something in queue
+	ready    chan struct{}    // closed when all channels are open
+	refusal  chan *amqp.Error // by which the broker closed a channel
+	closes   chan *amqp.Error // of the connection
+	blocks   chan amqp.Blocking
 
 	stop   chan struct{} // closed by Close
-	down   chan struct{} // closed when the channel is; cause is set then
+	down   chan struct{} // closed when the channels are; cause is set then
 	cause  error         // as the library tells it; nil: Close
 	closed sync.Once
 	wg     sync.WaitGroup
 
 	mu        sync.Mutex
-	err       error         // set before receipts is closed
+	queue     []*schema.Event // published, and not yet taken by the writer
+	channels  []*channel
+	opened    int           // channels
+	next      int           // the channel that the next event takes; pump's
+	settled   []Receipt     // not yet in receipts
+	ended     bool          // receipts is closed
+	err       error         // set before that
 	blocked   bool          // by the broker
 	reason    string        // of it
 	unblocked chan struct{} // closed while not blocked
 }
 
 // Dial connects to the broker, declares or checks the topology (see
-// Config.Partitions) and opens a channel in confirm mode. It takes 10 seconds
+// Config.Partitions) and opens channels in confirm mode. It takes 10 seconds
 // at most and one more for each partition, and less where ctx ends first; ctx
 // has no meaning after Dial. Errors
 // wrap ErrURL, ErrAuth, ErrTLS, ErrExchange or ErrQueue where somebody has to
@@ -127,7 +124,11 @@ func Dial(ctx context.Context, cfg Config) (*Publisher, error) {
 	if err != nil {
 		return nil, err
 	}
-	channel, err := prepare(ctx, l, cfg)
+	var p *Publisher
+	if err = topology(ctx, l, cfg.Exchange, cfg.Partitions); err == nil {
+		p = newPublisher(l, cfg)
+		err = p.open(ctx)
+	}
 	if err == nil {
 		err = l.established(ctx)
 	}
@@ -135,81 +136,91 @@ func Dial(ctx context.Context, cfg Config) (*Publisher, error) {
 		l.close(ctx.Err() == nil)
 		return nil, err
 	}
-	return newPublisher(l, channel, cfg), nil
+	p.start()
+	return p, nil
 }
 
-// prepare makes the topology and the channel to publish on.
-func prepare(ctx context.Context, l *link, cfg Config) (*amqp.Channel, error) {
-	if err := topology(ctx, l, cfg.Exchange, cfg.Partitions); err != nil {
-		return nil, err
-	}
-	channel, err := l.Channel()
-	if err != nil {
-		return nil, l.explain(ctx, "open a channel", err)
-	}
-	if err := channel.Confirm(false); err != nil {
-		return nil, l.explain(ctx, "switch confirms on", err)
-	}
-	return channel, nil
-}
-
-func newPublisher(l *link, channel *amqp.Channel, cfg Config) *Publisher {
-	window := cfg.Window
-	if window <= 0 {
-		window = 4096
-	}
+func newPublisher(l *link, cfg Config) *Publisher {
 	limit := cfg.Limit
 	if limit == nil {
 		limit = new(Limit)
 	}
 	p := &Publisher{
 		link:       l,
-		channel:    channel,
 		exchange:   cfg.Exchange,
 		partitions: cfg.Partitions,
+		message:    message{exchange: cfg.Exchange, replayed: cfg.Replayed, frameMax: l.Config.FrameSize},
 		limit:      limit,
-		replayed:   cfg.Replayed,
 		log:        cfg.Logger,
-		queue:      make(chan *schema.Event, window),
-		inFlight:   make(chan flight, window),
-		receipts:   make(chan Receipt, window),
-		// The library drops a return after five seconds where there is no room.
-		returns:   channel.NotifyReturn(make(chan amqp.Return, window+1)),
-		closes:    channel.NotifyClose(make(chan *amqp.Error, 1)),
-		blocks:    l.NotifyBlocked(make(chan amqp.Blocking, 16)),
-		returned:  make(map[identity][]amqp.Return),
-		stop:      make(chan struct{}),
-		down:      make(chan struct{}),
-		unblocked: make(chan struct{}),
+		receipts:   make(chan []Receipt, 1),
+		wake:       make(chan struct{}, 1),
+		ready:      make(chan struct{}),
+		refusal:    make(chan *amqp.Error, 1),
+		closes:     l.NotifyClose(make(chan *amqp.Error, 1)),
+		blocks:     l.NotifyBlocked(make(chan amqp.Blocking, 16)),
+		stop:       make(chan struct{}),
+		down:       make(chan struct{}),
+		unblocked:  make(chan struct{}),
 	}
 	close(p.unblocked)
-	p.wg.Go(p.watch)
-	p.wg.Go(p.pump)
-	p.wg.Go(p.settle)
-	p.log.Info().Str("broker", l.endpoint.String()).Str("exchange", cfg.Exchange).
-		Str("version", text(l.Properties["version"])).Msg("broker connected")
+	for i := range max(cfg.Channels, 1) {
+		p.channels = append(p.channels, newChannel(l.Config.ChannelMax-uint16(i)))
+	}
 	return p
 }
 
-// Publish queues ev, which the caller does not change any more. It does not
-// block as long as the caller keeps its side: at most Config.Window events
-// published whose receipt it has not received. Events in flight differ in id,
+// open opens the channels and switches confirms on, in one go.
+func (p *Publisher) open(ctx context.Context) error {
+	var frames []byte
+	lowest := p.channels[len(p.channels)-1].id
+	for _, c := range p.channels {
+		frames = appendMethod(frames, c.id, channelOpen, 0)
+		frames = appendMethod(frames, c.id, confirmSelect, 0)
+	}
+	p.link.tap.own.Store(&ownChannels{from: lowest, frame: p.frame, idle: p.deliver})
+	_, err := p.link.tap.Write(frames)
+	if err == nil {
+		select {
+		case <-p.ready:
+			return nil
+		case err = <-p.refusal:
+		case reply, ok := <-p.closes:
+			if err = amqp.ErrClosed; ok {
+				err = reply
+			}
+		}
+	}
+	return p.link.explain(ctx, "open a channel", err)
+}
+
+func (p *Publisher) start() {
+	p.wg.Go(p.watch)
+	p.wg.Go(p.pump)
+	p.log.Info().Str("broker", p.link.endpoint.String()).Str("exchange", p.exchange).
+		Str("version", text(p.link.Properties["version"])).Msg("broker connected")
+}
+
+// Publish queues the events, which the caller does not change any more. It does
+// not block: the caller bounds how many are in flight. Events in flight differ in id,
 // sequence or GTID; of two that do not, a return may be told of the other.
 // After the connection is lost or closed, Publish does nothing. One goroutine at
 // a time may call it, as it makes the order.
-func (p *Publisher) Publish(ev *schema.Event) {
+func (p *Publisher) Publish(events ...*schema.Event) {
+	p.mu.Lock()
+	p.queue = append(p.queue, events...)
+	p.mu.Unlock()
 	select {
-	case p.queue <- ev:
-	case <-p.down:
-	case <-p.stop:
+	case p.wake <- struct{}{}:
+	default: // it is awake
 	}
 }
 
-// Receipts delivers one Receipt for each published event, in the order of
-// Publish. It is closed when the connection is lost or closed; the events
-// without a receipt by then are in doubt: the broker may have them or not, and
-// they must be published again.
-func (p *Publisher) Receipts() <-chan Receipt { return p.receipts }
+// Receipts delivers one Receipt for each published event, as the broker answers
+// them: not in the order of Publish. They come many at a time, at least one, and
+// are the receiver's. It is closed when the connection is lost or closed; the
+// events without a receipt by then are in doubt: the broker may have them or
+// not, and they must be published again.
+func (p *Publisher) Receipts() <-chan []Receipt { return p.receipts }
 
 // Err tells why Receipts was closed, and is nil before that: ErrClosed after
 // Close; else what ended the connection, which wraps ErrExchange where the
@@ -245,8 +256,10 @@ func (p *Publisher) Close() error {
 	return nil
 }
 
-// watch hears what the broker says of the connection, until the channel ends.
+// watch hears what the broker says of the connection, until it or a channel
+// ends.
 func (p *Publisher) watch() {
+	defer p.end()
 	defer close(p.down)
 	blocks := p.blocks
 	for {
@@ -257,6 +270,8 @@ func (p *Publisher) watch() {
 				continue
 			}
 			p.setBlocked(b)
+		case p.cause = <-p.refusal:
+			return
 		case err, ok := <-p.closes:
 			if ok {
 				p.cause = err
@@ -278,182 +293,4 @@ func (p *Publisher) setBlocked(b amqp.Blocking) {
 		p.log.Info().Msg("broker unblocked publishing")
 	}
 	p.blocked, p.reason = b.Active, b.Reason
-}
-
-// pump sends what Publish queued, and pauses while the broker blocks: a write
-// that the broker does not read would hold up the heartbeats.
-func (p *Publisher) pump() {
-	defer close(p.inFlight)
-	for {
-		var ev *schema.Event
-		select {
-		case ev = <-p.queue:
-		case <-p.down:
-			return
-		case <-p.stop:
-			return
-		}
-		if !p.awaitUnblocked() {
-			return
-		}
-		f, ok := p.send(ev)
-		if !ok {
-			return
-		}
-		select {
-		case p.inFlight <- f:
-		case <-p.stop:
-			return
-		}
-	}
-}
-
-func (p *Publisher) awaitUnblocked() bool {
-	p.mu.Lock()
-	unblocked := p.unblocked
-	p.mu.Unlock()
-	select {
-	case <-unblocked:
-		return true
-	case <-p.down:
-		return false
-	case <-p.stop:
-		return false
-	}
-}
-
-// send publishes ev. It is false when the channel is of no more use.
-func (p *Publisher) send(ev *schema.Event) (flight, bool) {
-	f := flight{event: ev}
-	key, msg, err := newPublishing(ev, p.replayed)
-	if err == nil {
-		err = p.limit.check(ev)
-	}
-	if err == nil {
-		err = checkFrame(ev, &msg, p.link.Config.FrameSize)
-	}
-	if err != nil {
-		f.err = err
-		return f, true
-	}
-	f.confirm, err = p.channel.PublishWithDeferredConfirm(p.exchange, key, true, false, msg)
-	if err != nil {
-		// Where the broker closed the channel, watch is about to hear why. Where
-		// the write failed or the library refused, cutting makes it so.
-		if !p.channel.IsClosed() && !p.link.IsClosed() {
-			p.link.wire.Close()
-		}
-		return f, false
-	}
-	return f, true
-}
-
-// settle turns what the broker says into receipts, in the order of Publish.
-//
-// It waits on each event's own confirmation, not on NotifyPublish: there the
-// library (v1.16.0) lets an acknowledgement of many overwrite the nack of one
-// among them that came earlier but out of order.
-func (p *Publisher) settle() {
-	defer close(p.receipts)
-	for f := range p.inFlight {
-		err := f.err
-		if f.confirm != nil {
-			<-f.confirm.Done()
-			acked := f.confirm.Acked()
-			if !acked && p.channel.IsClosed() {
-				// The library's nack of a closed channel: in doubt, not refused.
-				p.end(f.event)
-				return
-			}
-			err = p.verdict(f.event, acked)
-		}
-		select {
-		case p.receipts <- Receipt{Event: f.event, Err: err}:
-		case <-p.stop:
-			p.end(nil)
-			return
-		}
-	}
-	p.end(nil)
-}
-
-// verdict says what an event came to that the broker has answered. A return
-// comes before the acknowledgement of its message, so all that is in the
-// channel of returns is taken before the acknowledgement is believed.
-func (p *Publisher) verdict(ev *schema.Event, acked bool) error {
-	for {
-		select {
-		case r, ok := <-p.returns:
-			if ok {
-				r.Body = nil
-				who := identity{r.MessageId, r.Headers[headerSequence], r.Headers[headerGTID]}
-				p.returned[who] = append(p.returned[who], r)
-				continue
-			}
-		default:
-		}
-		break
-	}
-	who := identityOf(ev)
-	if list := p.returned[who]; len(list) > 0 {
-		r := list[0]
-		if p.returned[who] = list[1:]; len(list) == 1 {
-			delete(p.returned, who)
-		}
-		return &ReturnError{ID: ev.ID, AggregateID: ev.AggregateID, Exchange: r.Exchange, Code: r.ReplyCode, Text: r.ReplyText}
-	}
-	if !acked {
-		return ErrNacked
-	}
-	return nil
-}
-
-// end waits until the channel is down and sets Err. First is the first event in
-// doubt, nil where there is none.
-func (p *Publisher) end(first *schema.Event) {
-	<-p.down
-	var doubt []*schema.Event
-	if first != nil {
-		doubt = append(doubt, first)
-	}
-	for f := range p.inFlight {
-		if f.confirm != nil {
-			doubt = append(doubt, f.event)
-		}
-	}
-	err := p.endError(doubt)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.err = err
-}
-
-// endError says why the channel ended, with the events in doubt.
-func (p *Publisher) endError(doubt []*schema.Event) error {
-	select {
-	case <-p.stop:
-		return ErrClosed
-	default:
-	}
-	var reply *amqp.Error
-	if errors.As(p.cause, &reply) && reply.Server {
-		switch reply.Code {
-		case amqp.NotFound:
-			if p.partitions > 0 { // the next Dial declares it
-				return fmt.Errorf("exchange: exchange %q at %s was deleted: %w", p.exchange, p.link.endpoint, reply)
-			}
-			return exchangeMissing(p.link.endpoint, p.exchange, reply)
-		case amqp.AccessRefused:
-			return p.link.refusal(reply)
-		case amqp.PreconditionFailed, amqp.ContentTooLarge:
-			// On this channel only a message over the broker's limit does that.
-			if err := p.limit.learn(reply, doubt); err != nil {
-				return err
-			}
-		}
-	}
-	p.limit.forget()    // the broker may come back with another one
-	if p.cause == nil { // the library closed it without a reason
-		return fmt.Errorf("exchange: connection to %s was lost", p.link.endpoint)
-	}
-	return fmt.Errorf("exchange: connection to %s was lost: %w", p.link.endpoint, p.cause)
 }

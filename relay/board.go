@@ -179,11 +179,11 @@ func (b *board) transaction(tx *binlog.Tx) {
 	}
 }
 
-func (b *board) confirm(it *item) {
+func (b *board) confirm(it *item, now time.Time) {
 	b.confirmed.Inc()
 	b.confirms.Add(1)
 	if !it.tx.GTID.IsZero() {
-		b.latency.Observe(since(it.tx.CommittedAt).Seconds())
+		b.latency.Observe(max(0, now.Sub(it.tx.CommittedAt)).Seconds())
 	}
 }
 

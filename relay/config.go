@@ -77,7 +77,9 @@ func (c *Config) setDefaults() {
 	if c.DrainTimeout <= 0 {
 		c.DrainTimeout = 15 * time.Second
 	}
-	c.Broker.Window = c.Window
+	if c.Order == Strict { // of one aggregate a single event is in flight: nothing can pass it
+		c.Broker.Channels = strictChannels
+	}
 	c.Broker.Logger = c.Logger
 	if c.Broker.Limit == nil {
 		c.Broker.Limit = new(exchange.Limit)

@@ -24,6 +24,12 @@ type fakeSource struct {
 	out chan fetched
 }
 
+// fetched is what a Source gives.
+type fetched struct {
+	tx  *binlog.Tx
+	err error
+}
+
 func (f *fakeSource) Next(ctx context.Context) (*binlog.Tx, error) {
 	select {
 	case got := <-f.out:
@@ -37,7 +43,7 @@ func (f *fakeSource) Close() {}
 
 // fakeBroker keeps what is published until the test decides on it.
 type fakeBroker struct {
-	receipts chan exchange.Receipt
+	receipts chan []exchange.Receipt
 
 	mu     sync.Mutex
 	flying []*schema.Event // published and not decided
@@ -48,23 +54,25 @@ type fakeBroker struct {
 }
 
 func newFakeBroker() *fakeBroker {
-	return &fakeBroker{receipts: make(chan exchange.Receipt, 1<<16)}
+	return &fakeBroker{receipts: make(chan []exchange.Receipt, 1<<16)}
 }
 
-func (f *fakeBroker) Publish(ev *schema.Event) {
+func (f *fakeBroker) Publish(events ...*schema.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sent = append(f.sent, ev.ID)
-	if f.auto {
-		f.receipts <- exchange.Receipt{Event: ev}
-		return
+	for _, ev := range events {
+		f.sent = append(f.sent, ev.ID)
+		if f.auto {
+			f.receipts <- []exchange.Receipt{{Event: ev}}
+			continue
+		}
+		f.flying = append(f.flying, ev)
+		f.most = max(f.most, len(f.flying))
 	}
-	f.flying = append(f.flying, ev)
-	f.most = max(f.most, len(f.flying))
 }
 
-func (f *fakeBroker) Receipts() <-chan exchange.Receipt { return f.receipts }
-func (f *fakeBroker) Blocked() (string, bool)           { return "", false }
+func (f *fakeBroker) Receipts() <-chan []exchange.Receipt { return f.receipts }
+func (f *fakeBroker) Blocked() (string, bool)             { return "", false }
 
 func (f *fakeBroker) Err() error {
 	f.mu.Lock()
@@ -76,7 +84,7 @@ func (f *fakeBroker) Err() error {
 func (f *fakeBroker) decide(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.receipts <- exchange.Receipt{Event: f.flying[0], Err: err}
+	f.receipts <- []exchange.Receipt{{Event: f.flying[0], Err: err}}
 	f.flying = f.flying[1:]
 }
 
@@ -85,7 +93,7 @@ func (f *fakeBroker) refuseAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, ev := range f.flying {
-		f.receipts <- exchange.Receipt{Event: ev, Err: exchange.ErrNacked}
+		f.receipts <- []exchange.Receipt{{Event: ev, Err: exchange.ErrNacked}}
 	}
 	f.flying = nil
 }
@@ -95,7 +103,7 @@ func (f *fakeBroker) confirmAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, ev := range f.flying {
-		f.receipts <- exchange.Receipt{Event: ev}
+		f.receipts <- []exchange.Receipt{{Event: ev}}
 	}
 	f.flying, f.auto = nil, true
 }
@@ -256,3 +264,6 @@ func (tr *trial) metrics() map[string]float64 {
 	}
 	return values
 }
+
+// carrying is an item on its way.
+func carrying(e schema.Event) *item { return &item{event: &e} }

@@ -13,17 +13,20 @@ const (
 	Pipelined Order = "pipelined"
 )
 
+// strictChannels is how many channels a relay in strict order publishes on.
+const strictChannels = 4
+
 // lanes keeps the events of one aggregate behind each other. It is used by
 // one goroutine.
 type lanes struct {
 	order Order
-	// waiting holds, for each aggregate with an event on its way, those
-	// behind it.
-	waiting map[string][]*item
+	// last holds, for each aggregate with an event on its way, the last of its
+	// lane: the one on its way, or that which waits behind all others.
+	last map[string]*item
 }
 
 func newLanes(order Order) *lanes {
-	return &lanes{order: order, waiting: map[string][]*item{}}
+	return &lanes{order: order, last: map[string]*item{}}
 }
 
 // enter tells whether the item may be sent now; else it waits in its lane.
@@ -31,19 +34,21 @@ func (l *lanes) enter(it *item) bool {
 	if l.order == Pipelined {
 		return true
 	}
-	lane, busy := l.waiting[it.event.AggregateID]
+	last, busy := l.last[it.event.AggregateID]
 	if busy {
-		lane = append(lane, it)
+		last.behind = it
 	}
-	l.waiting[it.event.AggregateID] = lane
+	l.last[it.event.AggregateID] = it
 	return !busy
 }
 
 // drop gives an item's lane up and returns what waited in it.
-func (l *lanes) drop(it *item) []*item {
-	lane := l.waiting[it.event.AggregateID]
-	delete(l.waiting, it.event.AggregateID)
-	return lane
+func (l *lanes) drop(it *item) (waited []*item) {
+	for next := it.behind; next != nil; next = next.behind {
+		waited = append(waited, next)
+	}
+	delete(l.last, it.event.AggregateID)
+	return waited
 }
 
 // leave takes a confirmed item out and returns the next of its aggregate,
@@ -52,11 +57,8 @@ func (l *lanes) leave(it *item) *item {
 	if l.order == Pipelined {
 		return nil
 	}
-	lane := l.waiting[it.event.AggregateID]
-	if len(lane) == 0 {
-		delete(l.waiting, it.event.AggregateID)
-		return nil
+	if it.behind == nil {
+		delete(l.last, it.event.AggregateID)
 	}
-	l.waiting[it.event.AggregateID] = lane[1:]
-	return lane[0]
+	return it.behind
 }

@@ -10,7 +10,7 @@ import (
 func items(ids ...string) []*item {
 	var list []*item
 	for _, id := range ids {
-		list = append(list, &item{event: event(id)})
+		list = append(list, carrying(event(id)))
 	}
 	return list
 }
@@ -28,8 +28,8 @@ func TestLanesStrict(t *testing.T) {
 			t.Errorf("leave(%s) = %v, want %v", step.leaves.event.ID, got, step.next)
 		}
 	}
-	if len(l.waiting) != 0 {
-		t.Errorf("%d lanes are kept although nothing is on its way", len(l.waiting))
+	if len(l.last) != 0 {
+		t.Errorf("%d lanes are kept although nothing is on its way", len(l.last))
 	}
 	if !l.enter(it[0]) {
 		t.Error("a lane that was emptied lets nothing in")

@@ -19,24 +19,34 @@ type ledger struct {
 	newest   time.Time    // commit time of the newest settled transaction, or creation time in a backfill; before that, of the first admitted
 	place    binlog.Place // just behind it
 
-	queue    []*item            // admitted and not yet passed by the state
+	queue    []*item // admitted and not yet passed by the state
+	room     []item  // for those of the transaction roomOf
+	roomOf   *binlog.Tx
 	sequence int64              // number of the last admitted event
 	resumed  checkpoint.Partial // what was settled in part when the relay last stopped
 	within   binlog.GTID        // of the transaction that is being admitted
 	ordinal  int64              // in it, of the last event that was admitted or skipped
+	partly   partly             // since then; state.Partial is what it was when the relay started
 	dirty    bool               // the state has moved since it was last saved
+}
+
+// partly is how far a transaction is settled.
+type partly struct {
+	gtid   binlog.GTID // zero: none is settled in part
+	events int64
 }
 
 // item is an event on its way, or, without an event, the end of a
 // transaction.
 type item struct {
-	event   schema.Event
-	number  int64 // of the event, in commit order
+	event   *schema.Event // in tx
+	number  int64         // of the event, in commit order
 	tx      *binlog.Tx
 	ordinal int64 // in its transaction, counting from 1
 	end     bool
 	settled bool
-	tries   int // how often the broker has refused it
+	tries   int   // how often the broker has refused it
+	behind  *item // waits for it in its lane; nil: none does
 }
 
 func newLedger(state checkpoint.State) (*ledger, error) {
@@ -65,16 +75,29 @@ func (l *ledger) admit(tx *binlog.Tx, i int) *item {
 	if l.newest.IsZero() { // nothing is settled yet: the lag is that of what waits
 		l.newest = tx.CommittedAt
 	}
-	it := &item{event: tx.Events[i], number: l.sequence, tx: tx, ordinal: l.ordinal}
+	it := l.item(tx)
+	*it = item{event: &tx.Events[i], number: l.sequence, tx: tx, ordinal: l.ordinal}
 	it.event.Sequence = l.sequence
 	l.queue = append(l.queue, it)
+	return it
+}
+
+// item gives room for one of the transaction: all of them are made at once.
+func (l *ledger) item(tx *binlog.Tx) *item {
+	if l.roomOf != tx {
+		l.room, l.roomOf = make([]item, len(tx.Events)+1), tx
+	}
+	it := &l.room[0]
+	l.room = l.room[1:]
 	return it
 }
 
 // finish takes in the end of tx when it is the transaction's last part.
 func (l *ledger) finish(tx *binlog.Tx) {
 	if tx.Last {
-		l.queue = append(l.queue, &item{tx: tx, end: true, settled: true})
+		it := l.item(tx)
+		*it = item{tx: tx, end: true, settled: true}
+		l.queue = append(l.queue, it)
 		l.advance()
 	}
 }
@@ -99,7 +122,7 @@ func (l *ledger) held() int { return len(l.queue) }
 // stuck adds to an error about an event of which transaction it is.
 func (l *ledger) stuck(bad *schema.BadEventError, err error) error {
 	for _, it := range l.queue {
-		if !it.end && (it.event.Bad == bad || identityOf(&it.event) == identity{bad.ID, bad.Sequence}) {
+		if !it.end && (it.event.Bad == bad || identityOf(it.event) == identity{bad.ID, bad.Sequence}) {
 			return &binlog.TxError{GTID: it.tx.GTID, Prepared: it.tx.Prepared, Err: err}
 		}
 	}
@@ -130,7 +153,9 @@ func (l *ledger) cover(it *item) {
 	tx := it.tx
 	if !it.end {
 		l.state.Sequence = it.number
-		l.partly(it)
+		if !tx.GTID.IsZero() {
+			l.partly, l.state.Partial = partly{tx.GTID, it.ordinal}, nil
+		}
 		return
 	}
 	l.place = tx.Place
@@ -149,15 +174,11 @@ func (l *ledger) cover(it *item) {
 	if !tx.Prepared.IsZero() {
 		l.position.Add(tx.Prepared)
 	}
+	if l.partly.gtid == tx.GTID {
+		l.partly = partly{}
+	}
 	if l.state.Partial != nil && l.state.Partial.GTID == tx.GTID.String() {
 		l.state.Partial = nil
-	}
-}
-
-// partly notes how far a transaction is settled.
-func (l *ledger) partly(it *item) {
-	if !it.tx.GTID.IsZero() {
-		l.state.Partial = &checkpoint.Partial{GTID: it.tx.GTID.String(), Events: it.ordinal}
 	}
 }
 
@@ -178,6 +199,9 @@ func (l *ledger) snapshot() checkpoint.State {
 	s.GTIDSet = l.position.String()
 	if !l.last.IsZero() {
 		s.LastGTID = l.last.String()
+	}
+	if !l.partly.gtid.IsZero() {
+		s.Partial = &checkpoint.Partial{GTID: l.partly.gtid.String(), Events: l.partly.events}
 	}
 	if s.Backfill != nil {
 		b := *s.Backfill

@@ -37,7 +37,7 @@ func TestLineRoundTrip(t *testing.T) {
 	l := mustLot(t, path)
 	for i := range events {
 		events[i].ID = strconv.Itoa(i) // the lot takes each id once
-		if _, err := l.add([]*item{{event: events[i]}}); err != nil {
+		if _, err := l.add([]*item{carrying(events[i])}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -68,12 +68,12 @@ func (l *lot) takes(it *item) bool {
 // that waits there already, from before a crash, is not written again.
 func (l *lot) add(items []*item) (fresh []*item, err error) {
 	for _, it := range items {
-		who := identityOf(&it.event)
+		who := identityOf(it.event)
 		if l.waiting[who] {
 			continue
 		}
 		l.waiting[who] = true
-		line := newLine(&it.event)
+		line := newLine(it.event)
 		line.ParkedAt = time.Now().UTC()
 		if it.event.Bad == nil {
 			line.Behind = l.held[it.event.AggregateID]

@@ -12,11 +12,11 @@ import (
 
 func bad(id, aggregate, reason string, broken bool) *item {
 	e := schema.Event{ID: id, AggregateID: aggregate, Bad: &schema.BadEventError{ID: id, Broken: broken, Reason: reason}}
-	return &item{event: e}
+	return carrying(e)
 }
 
 func good(id, aggregate string) *item {
-	return &item{event: schema.Event{ID: id, AggregateID: aggregate}}
+	return carrying(schema.Event{ID: id, AggregateID: aggregate})
 }
 
 func mustLot(t *testing.T, path string) *lot {

@@ -64,7 +64,7 @@ func Replay(ctx context.Context, cfg Config, order ReplayOrder, out io.Writer) e
 	if err != nil || !exists || !p.exists {
 		return err
 	}
-	cfg.Broker.Window, cfg.Broker.Replayed = 1, true // one at a time: a failure must stop its aggregate
+	cfg.Broker.Replayed = true
 	u := &unparking{cfg: cfg, order: order, out: out, left: p.events, stuck: map[string]bool{}}
 	if u.end, err = p.open(); err != nil {
 		return err
@@ -283,9 +283,9 @@ func (u *unparking) send(ctx context.Context, e *Line) error {
 	var deadline <-chan time.Time
 	for {
 		select {
-		case receipt, ok := <-u.broker.Receipts():
-			if ok {
-				return receipt.Err
+		case receipts, ok := <-u.broker.Receipts():
+			if ok { // there is one event in flight
+				return receipts[0].Err
 			}
 			err := u.broker.Err()
 			u.disconnect() // the broker may have closed the channel on that event

@@ -28,6 +28,8 @@ const (
 	firstRetry   = 100 * time.Millisecond // before a refused event is sent again
 	lastRetry    = 10 * time.Second       // the longest such wait
 
+	sendAtOnce = 256 // events that the publisher is given at a time
+
 	// readAhead bounds, in windows, what is held behind an event that is not
 	// settled: transactions without events count, too.
 	readAhead = 4
@@ -42,8 +44,8 @@ var errReceipts = errors.New("relay: the broker's receipts ended")
 // Publisher sends events to the broker. *exchange.Publisher is documented
 // with the rules that it keeps.
 type Publisher interface {
-	Publish(ev *schema.Event)
-	Receipts() <-chan exchange.Receipt
+	Publish(events ...*schema.Event)
+	Receipts() <-chan []exchange.Receipt
 	Err() error
 	Blocked() (reason string, blocked bool)
 }
@@ -73,18 +75,20 @@ type session struct {
 	reload   <-chan struct{} // to end and begin anew; nil: never
 	log      zerolog.Logger
 
-	current     *binlog.Tx // being admitted
-	next        int        // its next event
-	outstanding int        // events admitted and not settled: at most window
-	published   []*item    // in the order of Publish, which is that of receipts
-	refused     []retry    // to be sent again
-	untaken     int        // events that the broker has refused and not taken since
-	refusal     error      // the last one
-	warned      time.Time  // of refusals
-	saved       chan error // from the saver; nil: none is at work
-	saving      time.Time  // when it began
-	arrived     bool       // a transaction, since show last looked
-	reported    time.Time  // when report last did
+	fetched     []*binlog.Tx            // taken from the reader; the first is being admitted
+	next        int                     // its next event
+	failed      error                   // that comes behind them; nil: none yet
+	outstanding int                     // events admitted and not settled: at most window
+	outgoing    []*schema.Event         // to be published before the session waits
+	published   map[*schema.Event]*item // in flight
+	refused     []retry                 // to be sent again
+	untaken     int                     // events that the broker has refused and not taken since
+	refusal     error                   // the last one
+	warned      time.Time               // of refusals
+	saved       chan error              // from the saver; nil: none is at work
+	saving      time.Time               // when it began
+	arrived     bool                    // a transaction, since show last looked
+	reported    time.Time               // when report last did
 	// Since then: events settled, and transactions read.
 	events, transactions int
 }
@@ -95,18 +99,16 @@ type retry struct {
 	at   time.Time
 }
 
-// fetched is what the reader hands over.
-type fetched struct {
-	tx  *binlog.Tx
-	err error
-}
-
 // run relays until ctx ends, and then settles all that is admitted; or until an
 // error, and then takes in what the broker still says of what is in flight, and
 // what follows from that. What is settled is saved before it returns.
 func (s *session) run(ctx context.Context) error {
 	reading, stopReading := context.WithCancel(context.WithoutCancel(ctx))
-	transactions, readerDone := s.read(reading)
+	feed, readerDone := newFeed(s.window), make(chan struct{})
+	go func() {
+		defer close(readerDone)
+		feed.fill(reading, s.source, s.pulse)
+	}()
 	defer func() {
 		stopReading()
 		<-readerDone
@@ -119,7 +121,7 @@ func (s *session) run(ctx context.Context) error {
 	stop := func(because error) { // stop reading, settle what is in flight
 		if deadline == nil {
 			cause, deadline = because, time.After(s.drain)
-			s.current = nil
+			s.fetched = nil
 			stopReading()
 		}
 	}
@@ -139,26 +141,28 @@ func (s *session) run(ctx context.Context) error {
 		if err := s.admit(); err != nil {
 			stop(err)
 		}
-		var incoming <-chan fetched
-		if s.current == nil && deadline == nil && !s.ended && s.ledger.held() < readAhead*s.window && !s.savesSlowly() {
-			incoming = transactions
-		}
-		select {
-		case got := <-incoming:
-			if s.replays && got.err == io.EOF {
+		var incoming <-chan struct{}
+		if len(s.fetched) == 0 && deadline == nil && !s.ended {
+			switch {
+			case s.failed == io.EOF && s.replays:
 				s.ended = true
 				continue
-			}
-			if got.err != nil {
-				stop(got.err)
+			case s.failed != nil:
+				stop(s.failed)
 				continue
 			}
-			s.current, s.next, s.arrived = got.tx, 0, true
-		case receipt, ok := <-s.broker.Receipts():
+			incoming = feed.ready
+		}
+		s.send()
+		select {
+		case <-incoming:
+			s.fetched, s.failed = feed.take()
+			s.next, s.arrived = 0, s.arrived || len(s.fetched) > 0
+		case receipts, ok := <-s.broker.Receipts():
 			if !ok {
 				return s.leave(ctx, s.undrained(ctx, errors.Join(cause, cmp.Or(s.broker.Err(), errReceipts))))
 			}
-			if err := s.settle(receipt); err != nil {
+			if err := s.settleAll(receipts); err != nil {
 				stop(err)
 			}
 		case now := <-tick.C:
@@ -208,43 +212,25 @@ func (s *session) undrained(ctx context.Context, cause error) error {
 	return fmt.Errorf("%w: stopped with %d events in flight that were not confirmed, which are sent again at the next start: %w", ErrUnavailable, s.outstanding, cause)
 }
 
-// read fetches transactions ahead of the session until reading ends.
-func (s *session) read(reading context.Context) (<-chan fetched, <-chan struct{}) {
-	transactions, done := make(chan fetched), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			tx, err := s.source.Next(reading)
-			s.pulse.hand(true)
-			select {
-			case transactions <- fetched{tx, err}:
-			case <-reading.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-			s.pulse.hand(false)
-		}
-	}()
-	return transactions, done
-}
-
-// admit takes in the current transaction's events as far as the window lets
-// it.
+// admit takes in the events that were fetched as far as the window lets it, and
+// nothing new while the checkpoint cannot be saved.
 func (s *session) admit() error {
 	var aside []*item // to be parked
-	for s.current != nil && s.outstanding < s.window {
-		if s.next == len(s.current.Events) {
-			s.ledger.finish(s.current)
-			s.board.transaction(s.current)
-			if s.current.Last {
-				s.transactions++
-			}
-			s.current = nil
+	for len(s.fetched) > 0 && s.outstanding < s.window {
+		tx := s.fetched[0]
+		if s.next == 0 && (s.ledger.held() >= readAhead*s.window || s.savesSlowly()) {
 			break
 		}
-		it := s.ledger.admit(s.current, s.next)
+		if s.next == len(tx.Events) {
+			s.ledger.finish(tx)
+			s.board.transaction(tx)
+			if tx.Last {
+				s.transactions++
+			}
+			s.fetched, s.next = s.fetched[1:], 0
+			continue
+		}
+		it := s.ledger.admit(tx, s.next)
 		s.next++
 		if it == nil {
 			continue
@@ -271,8 +257,8 @@ func (s *session) admit() error {
 
 // condemn marks an event that the broker is known not to take.
 func (s *session) condemn(it *item) *schema.BadEventError {
-	if bad, known := s.condemned[identityOf(&it.event)]; known && it.event.Bad == nil {
-		it.event.Bad = bad
+	if len(s.condemned) > 0 && it.event.Bad == nil {
+		it.event.Bad = s.condemned[identityOf(it.event)]
 	}
 	return it.event.Bad
 }
@@ -300,19 +286,44 @@ func (s *session) park(items []*item) error {
 }
 
 func (s *session) publish(it *item) {
-	s.published = append(s.published, it)
-	s.broker.Publish(&it.event)
-	s.board.published.Inc()
+	if s.published == nil {
+		s.published = map[*schema.Event]*item{}
+	}
+	s.published[it.event] = it
+	if s.outgoing = append(s.outgoing, it.event); len(s.outgoing) >= sendAtOnce {
+		s.send()
+	}
+}
+
+// send gives the publisher what is to go out.
+func (s *session) send() {
+	if len(s.outgoing) > 0 {
+		s.broker.Publish(s.outgoing...)
+		s.board.published.Add(float64(len(s.outgoing)))
+		clear(s.outgoing)
+		s.outgoing = s.outgoing[:0]
+	}
+}
+
+// settleAll takes in receipts, also those behind an error, which is the first.
+func (s *session) settleAll(receipts []exchange.Receipt) (first error) {
+	now := time.Now()
+	for _, receipt := range receipts {
+		if err := s.settle(receipt, now); first == nil {
+			first = err
+		}
+	}
+	return first
 }
 
 // settle takes a receipt in. After an error the session settles what else is
 // in flight and ends.
-func (s *session) settle(receipt exchange.Receipt) error {
-	it := s.published[0]
-	s.published = s.published[1:]
-	if receipt.Event != &it.event {
-		return fmt.Errorf("relay: a receipt for event %s where that for %s was due; this is a fault in the relay, please report it", receipt.Event.ID, it.event.ID)
+func (s *session) settle(receipt exchange.Receipt, now time.Time) error {
+	it := s.published[receipt.Event]
+	if it == nil {
+		return fmt.Errorf("relay: a receipt for event %s, which is not in flight; this is a fault in the relay, please report it", receipt.Event.ID)
 	}
+	delete(s.published, receipt.Event)
 	var bad *schema.BadEventError
 	switch {
 	case receipt.Err == nil:
@@ -321,7 +332,7 @@ func (s *session) settle(receipt exchange.Receipt) error {
 			s.untaken--
 		}
 		s.ledger.settle(it)
-		s.board.confirm(it)
+		s.board.confirm(it, now)
 		s.events++
 		if next := s.lanes.leave(it); next != nil {
 			s.publish(next)
@@ -474,7 +485,7 @@ func (s *session) show(following bool) {
 		reason = fmt.Sprintf("the disk has been at the save of the checkpoint since %s", s.saving.Format(time.TimeOnly))
 	}
 	// Who reads a backlog without outbox rows has nothing unsettled either.
-	caughtUp := !s.ledger.unsettled() && s.current == nil && (!s.arrived || time.Since(s.ledger.newest) < time.Second)
+	caughtUp := !s.ledger.unsettled() && len(s.fetched) == 0 && (!s.arrived || time.Since(s.ledger.newest) < time.Second)
 	s.arrived = false
 	s.board.show(snapshot{
 		following: following,
