@@ -238,9 +238,7 @@ func (s *session) admit() error {
 		if s.next == len(s.current.Events) {
 			s.ledger.finish(s.current)
 			s.board.transaction(s.current)
-			if s.current.Last {
-				s.transactions++
-			}
+			s.transactions += int(s.current.Count())
 			s.current = nil
 			break
 		}
