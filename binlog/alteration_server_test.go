@@ -213,7 +213,7 @@ func (r *rig) alter(c change, running bool) (got []string, err error) {
 				}
 				got = append(got, e.AggregateID+" "+e.Topic+" "+string(e.Payload))
 			}
-			seen.Add(tx.GTID)
+			seen.Cover(tx)
 		}
 		return nil
 	}

@@ -60,12 +60,17 @@ type assembler struct {
 	// pass tells of groups whose rows are not looked at; with it, an XA
 	// decision without its first half is passed over. Defaults to none.
 	pass func(*group) bool
-	way  string // how to go on without a transaction that cannot be relayed; empty: the caller tells
+	// gather takes in transactions without outbox rows, and of nothing else that
+	// is to be told, so that they are not handed out. nil: they are.
+	gather func(*group)
+	way    string // how to go on without a transaction that cannot be relayed; empty: the caller tells
 
 	place    Place
 	checksum bool
-	payload  *payload // the compressed transaction under way
-	group    *group   // nil between groups
+	payload  *payload     // the compressed transaction under way
+	group    *group       // nil between groups
+	spare    *group       // to be used again; nil: none
+	names    schema.Texts // tags and savepoints
 	tables   map[uint64]*image
 	number   uint64              // of the table in the last map of it without names
 	altered  alteration          // the last that was met; zero: none
@@ -84,13 +89,14 @@ type assembler struct {
 
 // group is a transaction under way.
 type group struct {
-	tx     Tx
-	open   bool           // BEGIN was seen: statements do not end it
-	xa     string         // the XA id, when it is an XA transaction's first half
-	events int            // seen in the whole group
-	size   int            // bytes of the events in tx
-	marks  map[string]int // events seen at each savepoint
-	fault  error          // why an XA transaction's first half cannot be relayed; nil: it can
+	tx      Tx
+	open    bool           // BEGIN was seen: statements do not end it
+	xa      string         // the XA id, when it is an XA transaction's first half
+	events  int            // seen in the whole group
+	size    int            // bytes of the events in tx
+	marks   map[string]int // events seen at each savepoint
+	decides bool           // it is the second half of an XA transaction
+	fault   error          // why an XA transaction's first half cannot be relayed; nil: it can
 }
 
 const (
@@ -250,7 +256,7 @@ func (a *assembler) feed(h header, raw rawEvent, body []byte) (*Tx, error) {
 }
 
 // passed are the events that say nothing about outbox inserts.
-var passed = map[replication.EventType]bool{
+var passed = [256]bool{
 	replication.STOP_EVENT:                true,
 	replication.RAND_EVENT:                true,
 	replication.USER_VAR_EVENT:            true,
@@ -311,21 +317,20 @@ func (a *assembler) begin(h header, body []byte) (*Tx, error) {
 		before, _ = a.commit()
 	}
 	var err error
-	if a.group, err = newGroup(h, body); err != nil {
-		return nil, err
+	g := a.spare
+	if a.spare = nil; g == nil {
+		g = new(group)
 	}
-	return before, a.inOrder(a.group.tx.GTID)
-}
-
-func newGroup(h header, body []byte) (*group, error) {
 	if h.typ == replication.MARIADB_GTID_EVENT {
-		return mariaGroup(h, body)
+		err = g.openMariaDB(h, body)
+	} else {
+		g.tx.GTID, g.tx.CommittedAt, err = parseGTID(h, body, &a.names)
 	}
-	gtid, committed, err := parseGTID(h, body)
 	if err != nil {
 		return nil, err
 	}
-	return &group{tx: Tx{GTID: gtid, CommittedAt: committed}}, nil
+	a.group = g
+	return before, a.inOrder(g.tx.GTID)
 }
 
 func (a *assembler) tableMap(body []byte) error {
@@ -335,7 +340,9 @@ func (a *assembler) tableMap(body []byte) error {
 	}
 	t := a.decoder.table
 	if string(table) != t.Name || string(database) != t.Database || a.passes() || a.group != nil && a.group.fault != nil {
-		delete(a.tables, id)
+		if len(a.tables) > 0 {
+			delete(a.tables, id)
+		}
 		return nil
 	}
 	if a.group == nil {
@@ -450,7 +457,20 @@ func (a *assembler) commit() (*Tx, error) {
 		}
 	}
 	a.group = nil
+	if a.gather != nil && a.told == nil && g.idle() {
+		a.gather(g)
+		clear(g.marks)
+		*g = group{marks: g.marks}
+		a.spare = g
+		return nil, nil
+	}
 	return a.end(&g.tx), nil
+}
+
+// idle tells whether the group, at its end, has nothing to be handed out for but
+// its GTID.
+func (g *group) idle() bool {
+	return g.events == 0 && g.tx.Altered == "" && g.xa == "" && !g.decides
 }
 
 // end makes tx a group's last, or only, part.

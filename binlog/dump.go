@@ -30,10 +30,14 @@ type dump struct {
 	// heldEvent is put.
 	keep func(head []byte) keep
 
-	buffer      []byte   // the event
-	spool       *os.File // its file; nil: it has none
+	buffer      []byte    // an event that comes in more than one read
+	spool       *os.File  // its file; nil: it has none
+	due         time.Time // when waiting for the next event ends with errDue; zero: never
 	interrupted atomic.Bool
 }
+
+// errDue: what was read is to be handed out before the next event is waited for.
+var errDue = errors.New("binlog: nothing came for a moment")
 
 // request makes a server send its log.
 type request struct {
@@ -69,7 +73,7 @@ func (s *Server) openDump(ctx context.Context, beat time.Duration, ask request) 
 		conn.Close()
 		return nil, err
 	}
-	d := &dump{server: s, conn: conn.Conn.Conn, id: conn.GetConnectionID(), buffer: make([]byte, 0, packetsRead)}
+	d := &dump{server: s, conn: conn.Conn.Conn, id: conn.GetConnectionID(), buffer: make([]byte, 0, headOfLarge)}
 	d.packets = newPackets(d)
 	d.packets.number = conn.Sequence
 	return d, nil
@@ -137,13 +141,21 @@ func dumpFile(serverID uint32, file string) []byte {
 }
 
 // Read reads from the connection, within the time in which the server gives a
-// sign of life.
+// sign of life, or until it is due.
 func (d *dump) Read(b []byte) (int, error) {
-	_ = d.conn.SetReadDeadline(time.Now().Add(readTimeout)) // a connection that is closed says so when it is read
-	if d.interrupted.Load() {                               // if it is later, its deadline comes behind this one
+	limit := d.due
+	if limit.IsZero() {
+		limit = time.Now().Add(readTimeout)
+	}
+	_ = d.conn.SetReadDeadline(limit) // a connection that is closed says so when it is read
+	if d.interrupted.Load() {         // if it is later, its deadline comes behind this one
 		return 0, os.ErrDeadlineExceeded
 	}
-	return d.conn.Read(b)
+	n, err := d.conn.Read(b)
+	if n == 0 && !d.due.IsZero() && errors.Is(err, os.ErrDeadlineExceeded) && !d.interrupted.Load() {
+		return 0, errDue
+	}
+	return n, err
 }
 
 // interrupt makes the reading end; any goroutine may call it.
@@ -152,9 +164,28 @@ func (d *dump) interrupt() {
 	_ = d.conn.SetReadDeadline(time.Unix(1, 0))
 }
 
-// event waits for the next event, which is valid until the next call.
+// ready tells whether the next event is there, without waiting for it.
+func (d *dump) ready() bool { return d.packets.ready() }
+
+// event waits for the next event, which is valid until the next call; up to due,
+// unless it is a large one that has begun to come.
 func (d *dump) event() (rawEvent, error) {
 	d.dropSpool()
+	packet, err := d.packets.whole()
+	if err != nil {
+		return rawEvent{}, err
+	}
+	if n := len(packet); n > headerSize && packet[0] == mysql.OK_HEADER && int(le.Uint32(packet[1+9:])) == n-1 {
+		d.packets.take(packet)
+		return rawEvent{bytes: packet[1:]}, nil
+	}
+	d.due = time.Time{}
+	return d.eventInReads()
+}
+
+// eventInReads reads an event that is larger than the buffer, and all that is no
+// event as it should be.
+func (d *dump) eventInReads() (rawEvent, error) {
 	if err := d.packets.next(); err != nil {
 		return rawEvent{}, err
 	}

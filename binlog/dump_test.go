@@ -62,7 +62,7 @@ func (replay) SetReadDeadline(time.Time) error { return nil }
 func fakeStream(tb testing.TB, w *wire) *Stream {
 	tb.Helper()
 	server := &Server{cfg: Config{Spool: tb.TempDir()}, dsn: &driver.Config{Addr: "fake"}, dialect: mySQL{}}
-	d := &dump{server: server, conn: replay{sent: bytes.NewReader(w.data)}, buffer: make([]byte, 0, packetsRead)}
+	d := &dump{server: server, conn: replay{sent: bytes.NewReader(w.data)}, buffer: make([]byte, 0, headOfLarge)}
 	d.packets = newPackets(d)
 	d.packets.number = 1
 	a := newAssembler(outboxTable(tb))
@@ -90,7 +90,7 @@ func TestDumpPackets(t *testing.T) {
 	t.Parallel()
 	const packet = maxPart - 1 // bytes of an event that fills one part
 	small := eventOf(replication.XID_EVENT, 27)
-	for _, size := range []int{headerSize, packetsRead, heldEvent, heldEvent + 1, packet - 1, packet, packet + 1, packet + 2, 2*packet + 1, 2*packet + 2} {
+	for _, size := range []int{headerSize, packetsRead - 6, packetsRead - 5, packetsRead - 4, packetsRead, heldEvent, heldEvent + 1, packet - 1, packet, packet + 1, packet + 2, 2*packet + 1, 2*packet + 2} {
 		for typ, kept := range map[replication.EventType]keep{
 			replication.QUERY_EVENT:               inMemory,
 			replication.TRANSACTION_PAYLOAD_EVENT: onDisk,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"time"
 
 	"github.com/go-mysql-org/go-mysql/replication"
 )
@@ -175,32 +174,4 @@ func (s *scanner) packed() int {
 		s.bad, n = true, 0
 	}
 	return int(n)
-}
-
-// parseGTID reads both kinds of GTID event. The library's decoders trust the
-// lengths that they read, so that damage makes them panic.
-func parseGTID(h header, body []byte) (gtid GTID, committed time.Time, err error) {
-	defer func() {
-		if e := recover(); e != nil {
-			err = fmt.Errorf("%w: GTID: %v", ErrDamaged, e)
-		}
-	}()
-	var event replication.GTIDEvent
-	if h.typ == replication.GTID_TAGGED_LOG_EVENT {
-		var tagged replication.GtidTaggedLogEvent
-		err = tagged.Decode(body)
-		event = tagged.GTIDEvent
-	} else {
-		err = event.Decode(body)
-	}
-	if err != nil {
-		return GTID{}, time.Time{}, fmt.Errorf("%w: GTID: %w", ErrDamaged, err)
-	}
-	if gtid, err = gtidOf(event.SID, event.Tag.String(), event.GNO); err != nil {
-		return GTID{}, time.Time{}, err
-	}
-	if committed = event.OriginalCommitTime(); committed.IsZero() {
-		committed = time.Unix(int64(h.timestamp), 0)
-	}
-	return gtid, committed.UTC(), nil
 }

@@ -52,6 +52,7 @@ type GTIDSet struct {
 	set     *mysql.MysqlGTIDSet
 	domains domains
 	series  series
+	recent  recent
 }
 
 // ParseGTIDSet reads the form that the server prints; the empty text is the
@@ -91,9 +92,17 @@ func emptySet() *GTIDSet {
 }
 
 // Add puts one transaction into the set; of MariaDB also those before it.
-func (s *GTIDSet) Add(g GTID) {
+func (s *GTIDSet) Add(g GTID) { s.AddRange(GTIDRange{g.Number, g}) }
+
+// AddRange puts all transactions of a range into the set; of MariaDB also those
+// before it.
+func (s *GTIDSet) AddRange(r GTIDRange) {
+	g := r.Last
 	if g.sequential() {
 		s.domains.add(g)
+		return
+	}
+	if s.recent.add(r) {
 		return
 	}
 	tags := (*s.set)[g.Server]
@@ -102,7 +111,26 @@ func (s *GTIDSet) Add(g GTID) {
 		(*s.set)[g.Server] = tags
 	}
 	tag := mysql.NewTag(g.Tag)
-	tags[tag] = addNumber(tags[tag], g.Number)
+	tags[tag] = addNumbers(tags[tag], r.First, g.Number)
+	s.recent = recent{g.Server, g.Tag, tags[tag]}
+}
+
+// recent is the intervals of the source that was last added to: as a rule the
+// next transaction is of the same, and continues the last of them.
+type recent struct {
+	server    uuid.UUID
+	tag       string
+	intervals mysql.IntervalSlice // those in the set
+}
+
+// add puts a range in that continues the last interval; false: it does not.
+func (c *recent) add(r GTIDRange) bool {
+	n := len(c.intervals)
+	if n == 0 || c.intervals[n-1].Stop != r.First || c.server != r.Last.Server || c.tag != r.Last.Tag {
+		return false
+	}
+	c.intervals[n-1].Stop = r.Last.Number + 1
+	return true
 }
 
 // find is the index of the first interval that ends behind n. Sets of servers
@@ -111,25 +139,20 @@ func find(intervals mysql.IntervalSlice, n int64) int {
 	return sort.Search(len(intervals), func(i int) bool { return intervals[i].Stop > n })
 }
 
-// addNumber puts n into intervals, which are in order and apart.
-func addNumber(intervals mysql.IntervalSlice, n int64) mysql.IntervalSlice {
-	i := find(intervals, n)
-	if i < len(intervals) && intervals[i].Start <= n {
-		return intervals
+// addNumbers puts those from first to last into intervals, which are in order
+// and apart.
+func addNumbers(intervals mysql.IntervalSlice, first, last int64) mysql.IntervalSlice {
+	i := find(intervals, first-1) // the first that the new one touches
+	k := i
+	one := mysql.Interval{Start: first, Stop: last + 1}
+	for ; k < len(intervals) && intervals[k].Start <= one.Stop; k++ {
+		one.Start, one.Stop = min(one.Start, intervals[k].Start), max(one.Stop, intervals[k].Stop)
 	}
-	before, behind := i > 0 && intervals[i-1].Stop == n, i < len(intervals) && intervals[i].Start == n+1
-	switch {
-	case before && behind:
-		intervals[i-1].Stop = intervals[i].Stop
-		return slices.Delete(intervals, i, i+1)
-	case before:
-		intervals[i-1].Stop++
-	case behind:
-		intervals[i].Start--
-	default:
-		return slices.Insert(intervals, i, mysql.Interval{Start: n, Stop: n + 1})
+	if k == i {
+		return slices.Insert(intervals, i, one)
 	}
-	return intervals
+	intervals[i] = one
+	return slices.Delete(intervals, i+1, k)
 }
 
 // include puts one transaction, and no other, into a set of them.
@@ -157,9 +180,12 @@ func (s *GTIDSet) reach(g GTID) {
 	s.series.reach(g)
 }
 
-// cover puts a transaction that was read to its end into the set, an XA
-// transaction's first half as well.
-func (s *GTIDSet) cover(tx *Tx) {
+// Cover puts a transaction that was read to its end into the set, an XA
+// transaction's first half as well, and what stands before it.
+func (s *GTIDSet) Cover(tx *Tx) {
+	for _, r := range tx.Before {
+		s.AddRange(r)
+	}
 	for _, gtid := range tx.covers() {
 		s.Add(gtid)
 	}
@@ -263,7 +289,7 @@ func cutIntervals(from, away mysql.IntervalSlice) (rest mysql.IntervalSlice) {
 
 // Clone is a copy that shares nothing with s.
 func (s *GTIDSet) Clone() *GTIDSet {
-	return &GTIDSet{s.set.Clone().(*mysql.MysqlGTIDSet), maps.Clone(s.domains), s.series.clone()}
+	return &GTIDSet{set: s.set.Clone().(*mysql.MysqlGTIDSet), domains: maps.Clone(s.domains), series: s.series.clone()}
 }
 
 // IsEmpty tells whether the set holds no transaction.
@@ -309,16 +335,4 @@ func countGTIDs(text string) int64 {
 		}
 	}
 	return n
-}
-
-// gtidOf reads the fields of a GTID event.
-func gtidOf(sid []byte, tag string, number int64) (GTID, error) {
-	server, err := uuid.FromBytes(sid)
-	if err != nil {
-		return GTID{}, fmt.Errorf("%w: GTID: %w", ErrDamaged, err)
-	}
-	if number <= 0 {
-		return GTID{}, fmt.Errorf("%w: GTID with the number %d", ErrDamaged, number)
-	}
-	return GTID{Server: server, Tag: tag, Number: number}, nil
 }

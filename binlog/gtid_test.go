@@ -1,8 +1,10 @@
 package binlog
 
 import (
+	"math/rand/v2"
 	"testing"
 
+	"github.com/go-mysql-org/go-mysql/mysql"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 )
@@ -176,5 +178,36 @@ func TestPassed(t *testing.T) {
 		if got := position.Passed(executed).String(); got != test.want {
 			t.Errorf("%s of %s: %q, want %q", test.position, test.executed, got, test.want)
 		}
+	}
+}
+
+// TestGTIDSetAddRange adds ranges in any order and compares the set with one to
+// which the library added each transaction.
+func TestGTIDSetAddRange(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		got, want := emptySet(), mysql.NewMysqlGTIDSet()
+		last := map[GTID]int64{}
+		for range 30 {
+			g := GTID{Server: uuid.UUID{byte(random.IntN(2))}, Tag: []string{"", "blue"}[random.IntN(2)]}
+			source := g
+			first := last[source] + 1 // the next, more often than not
+			if random.IntN(3) == 0 {
+				first = 1 + random.Int64N(60)
+			}
+			g.Number = first + random.Int64N(4)
+			last[source] = g.Number
+			for n := first; n <= g.Number; n++ {
+				want.AddGTIDWithTag(g.Server, mysql.NewTag(g.Tag), n)
+			}
+			before := got.String()
+			if got.AddRange(GTIDRange{first, g}); got.String() != want.String() {
+				t.Fatalf("%s and %d-%s: got %s, want %s", before, first, g, got, want.String())
+			}
+		}
+	}
+	maria := parseSet(t, "0-1-5")
+	if maria.AddRange(GTIDRange{7, GTID{ServerID: 2, Number: 9}}); maria.String() != "0-2-9" {
+		t.Errorf("got %s", maria)
 	}
 }

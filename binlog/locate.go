@@ -260,7 +260,6 @@ func (w *walk) close() { w.st.Close() }
 // head reads the events in front of the file's first group. The previous-GTIDs
 // event is the last of them.
 func (w *walk) head(ctx context.Context, purged *GTIDSet) error {
-	defer w.st.watch(ctx)()
 	for w.set == nil {
 		raw, err := w.event(ctx)
 		if err != nil {
@@ -301,7 +300,6 @@ func (w *walk) head(ctx context.Context, purged *GTIDSet) error {
 // next returns the next group, with begin and end set; io.EOF at the end of
 // what is to be read.
 func (w *walk) next(ctx context.Context) (*Tx, error) {
-	defer w.st.watch(ctx)()
 	tx, err := w.st.assembler.next(func() (rawEvent, error) { return w.event(ctx) })
 	if err != nil {
 		return nil, err
@@ -317,7 +315,7 @@ func (w *walk) next(ctx context.Context) (*Tx, error) {
 // prepared: it comes in with its decision.
 func (w *walk) cover(tx *Tx) {
 	if !tx.GTID.IsZero() {
-		w.set.cover(tx)
+		w.set.Cover(tx)
 	}
 }
 

@@ -205,7 +205,7 @@ func testLocateTime(t *testing.T, on flavor) {
 	before := func(at time.Time) (set *binlog.GTIDSet, n int) { // the n first of the list
 		set = begin.Clone()
 		for n < len(list) && list[n].CommittedAt.Before(at) {
-			set.Add(list[n].GTID)
+			set.Cover(list[n])
 			n++
 		}
 		return set, n

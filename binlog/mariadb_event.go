@@ -20,9 +20,9 @@ const (
 	mariaCompletedXA = 1 << 7 // the group is XA COMMIT or XA ROLLBACK
 )
 
-// mariaGroup opens the group of a MariaDB GTID event, which stands for BEGIN
+// openMariaDB opens the group of a MariaDB GTID event, which stands for BEGIN
 // and for XA START as well. Its header has the server's id.
-func mariaGroup(h header, body []byte) (*group, error) {
+func (g *group) openMariaDB(h header, body []byte) error {
 	s := scanner{rest: body}
 	var number uint64
 	if b := s.bytes(8); b != nil {
@@ -31,9 +31,9 @@ func mariaGroup(h header, body []byte) (*group, error) {
 	domain := s.uint32()
 	flags := s.uint8()
 	if s.bad || number == 0 || number >= math.MaxInt64 || h.server == 0 {
-		return nil, fmt.Errorf("%w: GTID %d-%d-%d", ErrDamaged, domain, h.server, number)
+		return fmt.Errorf("%w: GTID %d-%d-%d", ErrDamaged, domain, h.server, number)
 	}
-	g := &group{open: flags&mariaStandalone == 0}
+	g.open = flags&mariaStandalone == 0
 	g.tx.GTID = GTID{Domain: domain, ServerID: h.server, Number: int64(number)}
 	g.tx.CommittedAt = time.Unix(int64(h.timestamp), 0).UTC() // until timed knows better
 	if flags&mariaGroupCommit != 0 {
@@ -43,9 +43,9 @@ func mariaGroup(h header, body []byte) (*group, error) {
 		g.xa = s.xid()
 	}
 	if s.bad {
-		return nil, fmt.Errorf("%w: GTID %s", ErrDamaged, g.tx.GTID)
+		return fmt.Errorf("%w: GTID %s", ErrDamaged, g.tx.GTID)
 	}
-	return g, nil
+	return nil
 }
 
 // xid reads an XA transaction's id and returns it as the server writes it into

@@ -46,6 +46,20 @@ func parseQuery(body []byte) (query, error) { return parseQueryBehind(0, body) }
 // event with thirteen bytes more, which tell of the file.
 func parseLoad(body []byte) (query, error) { return parseQueryBehind(13, body) }
 
+// peekQuery reads no more than a statement's text, which aliases the body.
+func peekQuery(body []byte) (text []byte, err error) {
+	s := scanner{rest: body}
+	s.bytes(8) // thread, execution time
+	database := s.uint8()
+	s.bytes(2) // error
+	s.bytes(s.uint16())
+	s.bytes(database + 1)
+	if s.bad {
+		return nil, fmt.Errorf("%w: query", ErrDamaged)
+	}
+	return s.rest, nil
+}
+
 func parseQueryBehind(extra int, body []byte) (q query, err error) {
 	s := scanner{rest: body}
 	s.bytes(8) // thread, execution time

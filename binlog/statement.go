@@ -1,6 +1,7 @@
 package binlog
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"regexp"
@@ -11,6 +12,21 @@ import (
 
 // query does what a statement does to the group.
 func (a *assembler) query(body []byte) (*Tx, error) {
+	if text, err := peekQuery(body); err == nil && a.group != nil {
+		switch string(text) { // as servers write them in nearly all groups
+		case "BEGIN":
+			a.insertID, a.group.open = 0, true
+			return nil, nil
+		case "COMMIT":
+			a.insertID = 0
+			return a.commit()
+		}
+		if name, ok := bytes.CutPrefix(text, []byte("SAVEPOINT ")); ok {
+			a.insertID = 0
+			a.mark(a.names.Get(name, identifier))
+			return nil, nil
+		}
+	}
 	q, err := parseQuery(body)
 	if err != nil {
 		return nil, err
@@ -38,10 +54,7 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 		}
 		return a.commit()
 	case savepoint:
-		if g.marks == nil {
-			g.marks = map[string]int{}
-		}
-		g.marks[name] = g.events
+		a.mark(name)
 		return nil, nil
 	case rollbackTo:
 		mark, ok := g.marks[name]
@@ -77,6 +90,15 @@ func (a *assembler) query(body []byte) (*Tx, error) {
 		return nil, nil
 	}
 	return a.commit()
+}
+
+// mark notes a savepoint of the group.
+func (a *assembler) mark(name string) {
+	g := a.group
+	if g.marks == nil {
+		g.marks = map[string]int{}
+	}
+	g.marks[name] = g.events
 }
 
 // definition takes in a statement that may define something anew.

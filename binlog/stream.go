@@ -27,6 +27,10 @@ type Stream struct {
 	assembler *assembler
 	server    *Server
 
+	gathered gathered // read, and not handed out
+	parted   bool     // parts of the transaction under way are handed out
+	failed   error    // what comes behind those gathered; nil: nothing yet
+
 	size   int64         // bytes of the events that were read
 	seen   *GTIDSet      // the position behind what was read; nil: it is not followed
 	behind *schema.Table // the definition in force at the position where the stream began; nil: not known
@@ -43,6 +47,9 @@ type Stream struct {
 // outbox as it is now; which definition it had at the position is found out
 // when it must be known. A second stream with the same server id can end the
 // first.
+//
+// Transactions without outbox rows come as Tx.Before of the next one, or of the
+// last of them when nothing else comes for a moment, or they have become many.
 func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Table) (*Stream, error) {
 	return s.FollowFrom(ctx, position, table, nil)
 }
@@ -50,11 +57,15 @@ func (s *Server) Follow(ctx context.Context, position *GTIDSet, table *schema.Ta
 // FollowFrom is Follow where it is known which definition the table had at the
 // position; nil: it is not.
 func (s *Server) FollowFrom(ctx context.Context, position *GTIDSet, table, behind *schema.Table) (*Stream, error) {
-	return s.follow(ctx, s.cfg.ServerID, position, table, behind)
+	st, err := s.follow(ctx, s.cfg.ServerID, position, table, behind)
+	if err == nil {
+		st.assembler.gather = st.gather
+	}
+	return st, err
 }
 
 // glance is FollowFrom for a short look at the log, beside a stream that may be
-// open.
+// open. It hands out each transaction: who looks may want to stop behind any.
 func (s *Server) glance(ctx context.Context, position *GTIDSet, table, behind *schema.Table) (*Stream, error) {
 	return s.follow(ctx, passingID(), position, table, behind)
 }
@@ -107,18 +118,46 @@ func (s *Server) stream(ctx context.Context, table *schema.Table, beat time.Dura
 
 // Next waits for the next transaction, or part of a large one.
 func (st *Stream) Next(ctx context.Context) (*Tx, error) {
+	if st.failed != nil {
+		return nil, st.failed
+	}
 	for {
 		tx, err := st.next(ctx)
-		if err == nil && st.seen != nil {
-			st.seen.cover(tx)
+		if err == errAgain {
+			if err = st.again(ctx); err == nil {
+				continue
+			}
+		} else {
+			err = st.stuck(err)
 		}
-		if err != errAgain {
-			return tx, st.stuck(err)
+		switch {
+		case err == nil:
+			st.hand(tx)
+		case err == errDue:
+			return st.gathered.take(), nil
+		case st.gathered.any() && !st.parted:
+			st.failed = err
+			return st.gathered.take(), nil
 		}
-		if err := st.again(ctx); err != nil {
-			return nil, err
-		}
+		return tx, err
 	}
+}
+
+// hand notes that a transaction, or a part of it, is handed out, and puts those
+// before it to its end.
+func (st *Stream) hand(tx *Tx) {
+	if st.seen != nil {
+		st.seen.Cover(tx)
+	}
+	if st.parted = !tx.Last; tx.Last && st.gathered.any() {
+		st.gathered.takeWith(tx)
+	}
+}
+
+// gather takes in a transaction without outbox rows.
+func (st *Stream) gather(g *group) {
+	st.seen.Add(g.tx.GTID)
+	st.gathered.add(g, st.assembler.place, st.size)
 }
 
 // stuck adds to what cannot be relayed of which transaction it is.
@@ -138,7 +177,6 @@ func (st *Stream) stuck(err error) error {
 }
 
 func (st *Stream) next(ctx context.Context) (*Tx, error) {
-	defer st.watch(ctx)()
 	return st.assembler.next(func() (rawEvent, error) { return st.event(ctx) })
 }
 
@@ -159,20 +197,31 @@ func (st *Stream) again(ctx context.Context) error {
 	return nil
 }
 
-// watch ends the reading with the context, until stop is called.
-func (st *Stream) watch(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, st.dump.interrupt)
-}
-
-// event reads the next event.
+// event reads the next event; errDue: what is gathered is to be handed out first.
 func (st *Stream) event(ctx context.Context) (rawEvent, error) {
+	idle := st.gathered.any() && !st.parted
+	if idle && st.gathered.full(st.size) {
+		return rawEvent{}, errDue
+	}
+	if !st.dump.ready() { // it will be waited for
+		if ctx.Err() != nil {
+			return rawEvent{}, ctx.Err()
+		}
+		st.dump.due = time.Time{}
+		if idle {
+			st.dump.due = st.gathered.due()
+		}
+		defer context.AfterFunc(ctx, st.dump.interrupt)()
+	}
 	raw, err := st.dump.event()
-	if err == nil {
+	switch {
+	case err == nil:
 		st.size += int64(le.Uint32(raw.bytes[9:]))
 		return raw, nil
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return rawEvent{}, ctx.Err()
+	case err == errDue:
+		return rawEvent{}, err
 	}
 	return rawEvent{}, st.server.explainStream(err)
 }

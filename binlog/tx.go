@@ -21,8 +21,12 @@ type Tx struct {
 	// first, in UTC with microseconds: replicas keep it.
 	CommittedAt time.Time
 	Events      []schema.Event
-	Last        bool  // false: more parts of the same transaction follow
-	Place       Place // just behind it
+	// Before are transactions without outbox rows that stand in the log before
+	// this one and behind what was handed out last: those of one source in their
+	// order. They end where this one does; of one in parts, with its last part.
+	Before []GTIDRange
+	Last   bool  // false: more parts of the same transaction follow
+	Place  Place // just behind it
 
 	// Altered is the beginning of the statement with which this transaction may
 	// have changed the outbox table's definition; empty: it has none.
@@ -36,6 +40,18 @@ type Tx struct {
 	Cursor string
 	// Exhausted stands for the end of a backfill.
 	Exhausted bool
+}
+
+// Count is the number of transactions that end with this one: those before it,
+// and itself unless it goes on or is only prepared.
+func (tx *Tx) Count() (n int64) {
+	for _, r := range tx.Before {
+		n += r.Count()
+	}
+	if tx.Last && !tx.GTID.IsZero() {
+		n++
+	}
+	return n
 }
 
 // Definition is the outbox table's, as information_schema has it.

@@ -14,12 +14,21 @@ func newUnseen(seen, all *GTIDSet) *unseen {
 }
 
 func (u *unseen) cover(tx *Tx) {
-	for _, gtid := range tx.covers() {
-		if !gtid.sequential() && u.all.Has(gtid) && !u.seen.Has(gtid) {
-			u.left--
+	for _, r := range tx.Before {
+		for gtid := r.Last; gtid.Number >= r.First; gtid.Number-- {
+			u.add(gtid)
 		}
-		u.seen.Add(gtid)
 	}
+	for _, gtid := range tx.covers() {
+		u.add(gtid)
+	}
+}
+
+func (u *unseen) add(gtid GTID) {
+	if !gtid.sequential() && u.all.Has(gtid) && !u.seen.Has(gtid) {
+		u.left--
+	}
+	u.seen.Add(gtid)
 }
 
 // any tells whether there is something left to see.

@@ -76,7 +76,7 @@ func (a *assembler) decide(commit bool, xid string) (*Tx, error) {
 		return nil, a.unreadable("XA COMMIT %s of a transaction whose XA PREPARE is no longer in the log; whether it wrote outbox rows can't be seen", xid)
 	}
 	g := a.group
-	g.tx.Prepared = first.gtid
+	g.tx.Prepared, g.decides = first.gtid, true
 	if commit && first.fault != nil && !a.passes() {
 		return nil, first.fault
 	}

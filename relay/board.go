@@ -173,11 +173,7 @@ func (b *board) runway() float64 {
 }
 
 // transaction counts what was read.
-func (b *board) transaction(tx *binlog.Tx) {
-	if tx.Last && !tx.GTID.IsZero() {
-		b.transactions.Inc()
-	}
-}
+func (b *board) transaction(tx *binlog.Tx) { b.transactions.Add(float64(tx.Count())) }
 
 func (b *board) confirm(it *item, now time.Time) {
 	b.confirmed.Inc()

@@ -159,6 +159,9 @@ func (l *ledger) cover(it *item) {
 		return
 	}
 	l.place = tx.Place
+	for _, before := range tx.Before {
+		l.position.AddRange(before)
+	}
 	if tx.Definition != nil {
 		l.state.Columns = columnsOf(tx.Definition.Columns)
 	}

@@ -224,9 +224,7 @@ func (s *session) admit() error {
 		if s.next == len(tx.Events) {
 			s.ledger.finish(tx)
 			s.board.transaction(tx)
-			if tx.Last {
-				s.transactions++
-			}
+			s.transactions += int(tx.Count())
 			s.fetched, s.next = s.fetched[1:], 0
 			continue
 		}
