@@ -27,8 +27,8 @@ const partitions = 4
 // aggregates is the number of them that events are of.
 const aggregates = 5000
 
-// payload is of 300 bytes.
-var payload = `{"order": 1, "note": "` + strings.Repeat("outbox ", 39) + `...` + `"}`
+// plainPayload is of 300 bytes.
+var plainPayload = `{"order": 1, "note": "` + strings.Repeat("outbox ", 39) + `...` + `"}`
 
 // patience is how long a relay may take to start, or to stop.
 const patience = time.Minute
@@ -201,8 +201,43 @@ func await(ctx context.Context, p *relaytest.Process, what string, limit time.Du
 	return nil
 }
 
+// insert commits the events of a series from first on, in one transaction.
+func (o *outfit) insert(ctx context.Context, series uint64, first, count int) error {
+	var places []string
+	var args []any
+	for n := first; n < first+count; n++ {
+		places = append(places, "(?, ?, 'order.placed', ?, UTC_TIMESTAMP(6))")
+		args = append(args, eventID(series, n), n%aggregates, plainPayload)
+	}
+	_, err := o.db.ExecContext(ctx, "INSERT INTO outbox (id, aggregate_id, topic, payload, created_at) VALUES "+strings.Join(places, ", "), args...)
+	return err
+}
+
+// purge empties the queues.
+func (o *outfit) purge() error {
+	return o.onBroker(func(channel *amqp.Channel) error {
+		for _, queue := range o.queues() {
+			if _, err := channel.QueuePurge(queue, false); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // dropTopology deletes the exchange and the queues.
 func (o *outfit) dropTopology() error {
+	return o.onBroker(func(channel *amqp.Channel) error {
+		for _, queue := range o.queues() {
+			if _, err := channel.QueueDelete(queue, false, false, false); err != nil {
+				return err
+			}
+		}
+		return channel.ExchangeDelete(o.name, false, false)
+	})
+}
+
+func (o *outfit) onBroker(f func(*amqp.Channel) error) error {
 	conn, err := amqp.Dial(o.broker)
 	if err != nil {
 		return err
@@ -212,22 +247,5 @@ func (o *outfit) dropTopology() error {
 	if err != nil {
 		return err
 	}
-	for _, queue := range o.queues() {
-		if _, err := channel.QueueDelete(queue, false, false, false); err != nil {
-			return err
-		}
-	}
-	return channel.ExchangeDelete(o.name, false, false)
-}
-
-// insert commits the events of a series from first on, in one transaction.
-func (o *outfit) insert(ctx context.Context, series uint64, first, count int) error {
-	var places []string
-	var args []any
-	for n := first; n < first+count; n++ {
-		places = append(places, "(?, ?, 'order.placed', ?, UTC_TIMESTAMP(6))")
-		args = append(args, eventID(series, n), n%aggregates, payload)
-	}
-	_, err := o.db.ExecContext(ctx, "INSERT INTO outbox (id, aggregate_id, topic, payload, created_at) VALUES "+strings.Join(places, ", "), args...)
-	return err
+	return f(channel)
 }

@@ -2,9 +2,9 @@ package main
 
 import "testing"
 
-func TestPayloadHas300Bytes(t *testing.T) {
-	if len(payload) != 300 {
-		t.Errorf("%d bytes", len(payload))
+func TestPlainPayloadHas300Bytes(t *testing.T) {
+	if len(plainPayload) != 300 {
+		t.Errorf("%d bytes", len(plainPayload))
 	}
 }
 

@@ -106,8 +106,13 @@ func (a *arrivals) await(ctx context.Context, p *relaytest.Process, limit time.D
 	case <-p.Done():
 		return fmt.Errorf("the relay ended with %d:\n%s", p.Wait(), p.Tail())
 	case <-time.After(limit):
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return fmt.Errorf("%d of %d events came within %v:\n%s", a.count, a.want, limit, p.Tail())
+		return fmt.Errorf("%d of %d events came within %v:\n%s", a.taken(), a.want, limit, p.Tail())
 	}
+}
+
+// taken is how many have come.
+func (a *arrivals) taken() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.count
 }
