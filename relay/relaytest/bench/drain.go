@@ -21,6 +21,11 @@ func figuresOf(events int, took, cpu time.Duration) figures {
 	return figures{float64(events) / took.Seconds(), float64(cpu.Microseconds()) / float64(events)}
 }
 
+// between is what a relay came to from one reading to a later one.
+func between(first, last reading) figures {
+	return figuresOf(int(last.confirmed-first.confirmed), last.after-first.after, last.cpu-first.cpu)
+}
+
 // A drainCase is measured in pairs: the relay, and a publisher with the relay's
 // messages in its hands.
 type drainCase struct {
@@ -144,6 +149,9 @@ func (b *bench) drainOnce(ctx context.Context, l load, q queues, n int, flags ..
 	if stopped := p.stop(); err == nil {
 		err = stopped
 	}
+	if err == nil {
+		err = q.hold(ctx, n)
+	}
 	return figuresOf(n, end.after, end.cpu), err
 }
 
@@ -153,6 +161,9 @@ func (b *bench) rawOnce(ctx context.Context, messages string, q queues, n, chann
 		return figures{}, err
 	}
 	done, err := b.raw(ctx, rawJob{Broker: q.broker, Exchange: q.exchange, Messages: messages, Count: n, Channels: channels, Window: window})
+	if err == nil {
+		err = q.hold(ctx, n)
+	}
 	return figuresOf(n, done.Took, done.CPU), err
 }
 

@@ -46,7 +46,7 @@ func (b *bench) growthOfLog(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			f := figuresOf(int(end.confirmed-first.confirmed), end.after-first.after, end.cpu-first.cpu)
+			f := between(first, end)
 			speed[i].Relay, cost[i].Relay = append(speed[i].Relay, f.rate), append(cost[i].Relay, f.cpu)
 		}
 	}

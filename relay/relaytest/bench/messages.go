@@ -27,21 +27,19 @@ func (q queues) record(ctx context.Context, n int, path string) error {
 	defer cancel()
 	var list []message
 	err := q.on(func(channel *amqp.Channel) error {
-		if err := channel.Qos(2000, 0, false); err != nil {
-			return err
-		}
 		arrived := make(chan amqp.Delivery, 4000)
 		for _, name := range q.names() {
-			deliveries, err := channel.ConsumeWithContext(ctx, name, "", false, false, false, false, nil)
+			deliveries, err := channel.ConsumeWithContext(ctx, name, "", true, false, false, false, nil)
 			if err != nil {
 				return err
 			}
 			go func() {
 				for d := range deliveries {
-					if d.Ack(false) != nil {
+					select {
+					case arrived <- d:
+					case <-ctx.Done():
 						return
 					}
-					arrived <- d
 				}
 			}()
 		}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -96,5 +98,32 @@ func (q queues) renew() error {
 			}
 		}
 		return nil
+	})
+}
+
+// hold waits until the queues hold n messages at least, which a broker that has
+// confirmed them soon tells: what was measured has then been delivered.
+func (q queues) hold(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return q.on(func(channel *amqp.Channel) error {
+		for {
+			held := 0
+			for _, name := range q.names() {
+				found, err := channel.QueueDeclarePassive(name, true, false, false, false, nil)
+				if err != nil {
+					return err
+				}
+				held += found.Messages
+			}
+			if held >= n {
+				return nil
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+				return fmt.Errorf("%d messages were confirmed, and the queues hold %d: %w", n, held, ctx.Err())
+			}
+		}
 	})
 }
