@@ -2,22 +2,24 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
-	"crypto/rand"
-
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/outboxrelay/relay/relay/relaytest"
 )
 
 // bench is what the parts have in common. One goroutine uses it.
 type bench struct {
-	mysql   string // root DSN of the test server, in no database
+	mysql   string // root DSN of a server of the bench's own, in no database
 	broker  string // URL of the test broker
 	relay   string // path of the binary
 	dir     string // scratch, removed at the end
@@ -30,9 +32,69 @@ type bench struct {
 	// per second; 0: not measured.
 	drainRate float64
 
+	loaded map[loadKey]load
+
+	around   surroundings
 	log      *log.Logger // progress
 	results  []result
 	cleanups []func() error
+}
+
+// open makes the scratch directory, on the disk that the servers use, and starts
+// a MySQL server in it: so that nothing else is in its log, and what it takes is
+// told apart.
+func (b *bench) open(ctx context.Context) (err error) {
+	if _, b.broker, err = relaytest.Addresses(); err != nil {
+		return err
+	}
+	if b.relay, err = filepath.Abs(b.relay); err != nil {
+		return err
+	}
+	if _, err := os.Stat(b.relay); err != nil {
+		return fmt.Errorf("no relay to measure: %w: type: make build", err)
+	}
+	scratch, err := filepath.Abs(".dev")
+	if err == nil {
+		err = os.MkdirAll(scratch, 0o755)
+	}
+	if err == nil {
+		b.dir, err = os.MkdirTemp(scratch, "bench-")
+	}
+	if err != nil {
+		return err
+	}
+	// The options make writing many rows bearable. Their log is as it always is.
+	dsn, stop, err := relaytest.StartMySQL(ctx, filepath.Join(b.dir, "mysqld"),
+		"--innodb-buffer-pool-size=512M", "--innodb-redo-log-capacity=1G", "--innodb-doublewrite=OFF")
+	if err != nil {
+		return err
+	}
+	b.mysql = dsn
+	b.cleanup(stop)
+	b.around = b.look(ctx)
+	return nil
+}
+
+// unsynced calls f while the server does not sync its commits to disk, which
+// makes writing many times faster, and no difference to who reads them later.
+func (b *bench) unsynced(ctx context.Context, f func() error) error {
+	db, err := sql.Open("mysql", b.mysql)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	set := func(ctx context.Context, sync int) error {
+		for _, variable := range []string{"sync_binlog", "innodb_flush_log_at_trx_commit"} {
+			if _, err := db.ExecContext(ctx, fmt.Sprintf("SET GLOBAL %s = %d", variable, sync)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := set(ctx, 0); err != nil {
+		return err
+	}
+	return errors.Join(f(), set(context.WithoutCancel(ctx), 1))
 }
 
 // add takes a result into the table.
@@ -49,6 +111,9 @@ func (b *bench) close() error {
 	var failed error
 	for _, f := range slices.Backward(b.cleanups) {
 		failed = errors.Join(failed, f())
+	}
+	if b.dir == "" {
+		return failed
 	}
 	return errors.Join(failed, os.RemoveAll(b.dir))
 }

@@ -12,15 +12,12 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
-
-	"github.com/outboxrelay/relay/relay/relaytest"
 )
 
 // A part measures and adds results. It may fill more than one section.
@@ -42,7 +39,10 @@ var parts = []part{
 
 // roles are what this binary does as a process of its own, so that its CPU time
 // is told apart: the first argument names one.
-var roles = map[string]func(args []string) error{}
+var roles = map[string]func(args []string) error{
+	"raw":  publishRaw,
+	"stub": serveStub,
+}
 
 func main() {
 	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
@@ -59,7 +59,7 @@ func main() {
 }
 
 func run(ctx context.Context) int {
-	b := &bench{log: log.New(os.Stderr, "bench: ", log.Ltime)}
+	b := &bench{loaded: make(map[loadKey]load), log: log.New(os.Stderr, "bench: ", log.Ltime)}
 	var only, path string
 	flag.StringVar(&only, "only", "", "sections to measure, as drain,latency (default all of them)")
 	flag.IntVar(&b.runs, "runs", 5, "runs of each kind, in pairs")
@@ -79,18 +79,14 @@ func run(ctx context.Context) int {
 		return 64
 	}
 	_ = mysql.SetLogger(new(mysql.NopLogger)) // fails on nil only
-	if b.mysql, b.broker, err = relaytest.Addresses(); err == nil {
-		err = b.open()
+	failed := b.open(ctx)
+	if failed == nil {
+		failed = b.measure(ctx, chosen)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		return 1
-	}
-	failed := b.measure(ctx, chosen)
 	if err := b.close(); err != nil {
 		failed = errors.Join(failed, err)
 	}
-	if err := b.report(context.WithoutCancel(ctx), os.Stdout, path); err != nil {
+	if err := b.report(os.Stdout, path); err != nil {
 		failed = errors.Join(failed, err)
 	}
 	if failed != nil {
@@ -144,23 +140,4 @@ func (b *bench) measure(ctx context.Context, chosen []part) error {
 		}
 	}
 	return failed
-}
-
-// open makes the scratch directory, where the disk is that the servers use.
-func (b *bench) open() (err error) {
-	if b.relay, err = filepath.Abs(b.relay); err != nil {
-		return err
-	}
-	if _, err := os.Stat(b.relay); err != nil {
-		return fmt.Errorf("no relay to measure: %w: type: make build", err)
-	}
-	if err := os.MkdirAll(".dev", 0o755); err != nil {
-		return err
-	}
-	scratch, err := filepath.Abs(".dev")
-	if err != nil {
-		return err
-	}
-	b.dir, err = os.MkdirTemp(scratch, "bench-")
-	return err
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,25 +12,24 @@ import (
 )
 
 // report writes the table, and the raw figures as JSON.
-func (b *bench) report(ctx context.Context, w io.Writer, path string) error {
+func (b *bench) report(w io.Writer, path string) error {
 	if len(b.results) == 0 {
 		return nil
 	}
-	s := b.surroundings(ctx)
 	if _, err := io.WriteString(w, table(b.results)); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nMedians of %d runs (least–greatest); ratio: relay / reference, of each pair of runs.\n", b.runs)
+	fmt.Fprintf(w, "\nMedians (least–greatest) of %s; ratio: relay / reference, of each pair of runs.\n", counted(b.runs, "run"))
 	if b.quick {
 		fmt.Fprintln(w, "**-quick: small sizes, to see that it works; no figures to quote.**")
 	}
-	fmt.Fprintf(w, "%s\n", s)
+	fmt.Fprintln(w, b.around)
 	raw, err := json.MarshalIndent(struct {
 		Surroundings surroundings `json:"surroundings"`
 		MeasuredAt   time.Time    `json:"measured_at"`
 		Quick        bool         `json:"quick"`
 		Results      []result     `json:"results"`
-	}{s, time.Now().UTC().Truncate(time.Second), b.quick, b.results}, "", "\t")
+	}{b.around, time.Now().UTC().Truncate(time.Second), b.quick, b.results}, "", "\t")
 	if err != nil {
 		return err
 	}
@@ -72,9 +70,9 @@ func table(results []result) string {
 		}
 	}
 	for i, line := range lines {
-		write(&text, line, widths, " ")
+		writeLine(&text, line, widths, " ")
 		if i == 0 {
-			write(&text, make([]string, len(widths)), widths, "-")
+			writeLine(&text, make([]string, len(widths)), widths, "-")
 		}
 	}
 	for i, note := range notes {
@@ -86,10 +84,18 @@ func table(results []result) string {
 	return text.String()
 }
 
-// write writes a line of a table, its cells filled up to their widths.
-func write(text *strings.Builder, cells []string, widths []int, fill string) {
+// writeLine writes a line of a table, its cells filled up to their widths.
+func writeLine(text *strings.Builder, cells []string, widths []int, fill string) {
 	for i, cell := range cells {
 		text.WriteString("|" + fill + cell + strings.Repeat(fill, widths[i]-utf8.RuneCountInString(cell)) + fill)
 	}
 	text.WriteString("|\n")
+}
+
+// counted is a number of things: "1 run", "5 runs".
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

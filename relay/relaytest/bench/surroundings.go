@@ -31,7 +31,8 @@ func (s surroundings) String() string {
 		s.Relay, s.MySQL, s.RabbitMQ, s.Go, s.Kernel, s.CPU, s.Cores, s.Memory)
 }
 
-func (b *bench) surroundings(ctx context.Context) surroundings {
+// look finds out the surroundings.
+func (b *bench) look(ctx context.Context) surroundings {
 	s := surroundings{Relay: "?", MySQL: "?", RabbitMQ: "?", Go: runtime.Version(), Kernel: "?", CPU: "?", Cores: runtime.NumCPU(), Memory: "?"}
 	if output, err := exec.CommandContext(ctx, b.relay, "version").Output(); err == nil {
 		s.Relay, _, _ = strings.Cut(strings.TrimSpace(string(output)), "\n")
