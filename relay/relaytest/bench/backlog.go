@@ -53,7 +53,7 @@ func (l *backlog) drain(ctx context.Context, options ...string) (d drained, err 
 		return d, err
 	}
 	came := newArrivals(l.series, l.events)
-	s, err := newSink(l.broker, l.queues(), came.take)
+	s, err := newSink(l.broker, l.names(), came.take)
 	if err != nil {
 		return d, err
 	}

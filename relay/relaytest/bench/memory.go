@@ -52,8 +52,8 @@ func (b *bench) memoryPrivate(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, server.Close()) }()
-	o, err := b.outfit(ctx, server.DSN)
+	defer func() { err = errors.Join(err, server.close()) }()
+	o, err := b.outfit(ctx, server.dsn)
 	if err != nil {
 		return err
 	}

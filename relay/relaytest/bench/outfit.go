@@ -21,12 +21,6 @@ import (
 	"github.com/outboxrelay/relay/schema"
 )
 
-// partitions is the number of queues of each exchange.
-const partitions = 4
-
-// aggregates is the number of them that events are of.
-const aggregates = 5000
-
 // plainPayload is of 300 bytes.
 var plainPayload = `{"order": 1, "note": "` + strings.Repeat("outbox ", 39) + `...` + `"}`
 
@@ -41,7 +35,7 @@ type outfit struct {
 	dir    string
 	dsn    string  // of the relay's user
 	db     *sql.DB // of root
-	broker string
+	queues
 }
 
 // outfit makes one on a MySQL server, for which server is a root DSN, and on
@@ -51,7 +45,8 @@ func (b *bench) outfit(ctx context.Context, server string) (_ *outfit, err error
 	if err != nil {
 		return nil, fmt.Errorf("the MySQL server's address is not a DSN: %w", err)
 	}
-	o := &outfit{name: freshName(), binary: b.relay, broker: b.broker}
+	name := freshName()
+	o := &outfit{name: name, binary: b.relay, queues: queues{broker: b.broker, exchange: name}}
 	o.dir = filepath.Join(b.dir, o.name)
 	if err := os.Mkdir(o.dir, 0o700); err != nil {
 		return nil, err
@@ -83,7 +78,7 @@ func (b *bench) outfit(ctx context.Context, server string) (_ *outfit, err error
 // close removes all of it but the directory, which goes with the scratch.
 func (o *outfit) close() error {
 	err := execute(context.Background(), o.db, "DROP DATABASE IF EXISTS "+o.name, "DROP USER IF EXISTS "+o.name)
-	return errors.Join(err, o.db.Close(), o.dropTopology())
+	return errors.Join(err, o.db.Close(), o.remove())
 }
 
 // execute runs statements one after the other.
@@ -98,15 +93,6 @@ func execute(ctx context.Context, db *sql.DB, statements ...string) error {
 
 func (o *outfit) checkpoint() string { return filepath.Join(o.dir, "checkpoint.json") }
 func (o *outfit) log() string        { return filepath.Join(o.dir, "relay.log") }
-
-// queues are the names of those that the relay declares.
-func (o *outfit) queues() []string {
-	names := make([]string, partitions)
-	for i := range names {
-		names[i] = fmt.Sprintf("%s.%d", o.name, i)
-	}
-	return names
-}
 
 // start starts the relay. Options win over its surroundings.
 func (o *outfit) start(options ...string) (*relaytest.Process, error) {
@@ -215,37 +201,12 @@ func (o *outfit) insert(ctx context.Context, series uint64, first, count int) er
 
 // purge empties the queues.
 func (o *outfit) purge() error {
-	return o.onBroker(func(channel *amqp.Channel) error {
-		for _, queue := range o.queues() {
+	return o.on(func(channel *amqp.Channel) error {
+		for _, queue := range o.names() {
 			if _, err := channel.QueuePurge(queue, false); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-}
-
-// dropTopology deletes the exchange and the queues.
-func (o *outfit) dropTopology() error {
-	return o.onBroker(func(channel *amqp.Channel) error {
-		for _, queue := range o.queues() {
-			if _, err := channel.QueueDelete(queue, false, false, false); err != nil {
-				return err
-			}
-		}
-		return channel.ExchangeDelete(o.name, false, false)
-	})
-}
-
-func (o *outfit) onBroker(f func(*amqp.Channel) error) error {
-	conn, err := amqp.Dial(o.broker)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	channel, err := conn.Channel()
-	if err != nil {
-		return err
-	}
-	return f(channel)
 }

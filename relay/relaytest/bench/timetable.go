@@ -42,7 +42,7 @@ func (o *outfit) runLoad(ctx context.Context, into *samples, rate float64, span 
 	t.returned, t.took, t.arrived = make([]time.Duration, t.count), make([]time.Duration, t.count), make([]atomic.Int64, t.count)
 	came := newArrivals(t.series, t.count)
 	t.began = time.Now()
-	s, err := newSink(o.broker, o.queues(), func(d *amqp.Delivery) {
+	s, err := newSink(o.broker, o.names(), func(d *amqp.Delivery) {
 		if n, ok := eventNumber(t.series, d.MessageId); ok && n < t.count {
 			t.arrived[n].CompareAndSwap(0, int64(time.Since(t.began)))
 			came.take(d)
