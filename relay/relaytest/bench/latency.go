@@ -81,6 +81,9 @@ func (o *outfit) latencyAt(ctx context.Context, b *bench, rate float64, what str
 	note := fmt.Sprintf("Sent by schedule; counted from the return of a commit of one row to the delivery at a consumer without acks. %s connections; commits reached %s/s beside the relay, %s/s beside the publisher; a commit took %s ms and %s ms (p50), %s and %s (p99).",
 		figure(float64(writersFor(rate))), figure(median(relays.reached)), figure(median(publishers.reached)),
 		figure(median(relays.commits[0])), figure(median(publishers.commits[0])), figure(median(relays.commits[1])), figure(median(publishers.commits[1])))
+	if reached := min(median(relays.reached), median(publishers.reached)); reached < 0.95*rate {
+		what = fmt.Sprintf("asked for %s, reached %s", what, figure(reached))
+	}
 	bounds := []goal{atMost(ofDifference, 1), atMost(ofDifference, 10), {}}
 	for i, q := range quantiles {
 		r := result{

@@ -43,24 +43,26 @@ func start(ctx context.Context, b *bench) (err error) {
 
 	r := result{
 		Section: "start", Case: "exec to the first publish, with a checkpoint", Unit: "ms", Goal: atMost(ofValue, 200),
-		Note: "One event waits behind the checkpoint. From before exec until basic.publish passes a TCP proxy in front of the broker; both servers on this machine.",
 	}
+	var spent []float64
 	for range max(starts, b.runs) {
-		took, err := o.startOnce(ctx, proxy)
+		took, used, err := o.startOnce(ctx, proxy)
 		if err != nil {
 			return err
 		}
-		r.Relay = append(r.Relay, float64(took.Microseconds())/1000)
+		r.Relay = append(r.Relay, took.Seconds()*1000)
+		spent = append(spent, used.Seconds()*1000)
 	}
+	r.Note = fmt.Sprintf("%d starts. One event waits behind the checkpoint. From before exec until basic.publish passes a TCP proxy in front of the broker; both servers on this machine. CPU of the relay until then: %s ms.", len(r.Relay), spread(spent))
 	b.add(r)
 	return nil
 }
 
 // startOnce starts the relay with an event to send, and stops it when that is
-// settled.
-func (o *outfit) startOnce(ctx context.Context, proxy *relaytest.Proxy) (time.Duration, error) {
+// settled. It returns what it took until it was sent, in time and in CPU.
+func (o *outfit) startOnce(ctx context.Context, proxy *relaytest.Proxy) (took, used time.Duration, err error) {
 	if err := o.insert(ctx, rand.Uint64(), 0, 1); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	published := make(chan time.Time, 1)
 	var sent []byte // until then: little
@@ -75,17 +77,18 @@ func (o *outfit) startOnce(ctx context.Context, proxy *relaytest.Proxy) (time.Du
 	began := time.Now()
 	p, err := o.start()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	select {
 	case at := <-published:
-		return at.Sub(began), stop(p)
+		used, err := cpu(p.PID())
+		return at.Sub(began), used, errors.Join(err, stop(p))
 	case <-p.Done():
-		return 0, fmt.Errorf("the relay ended with %d before it published:\n%s", p.Wait(), p.Tail())
+		return 0, 0, fmt.Errorf("the relay ended with %d before it published:\n%s", p.Wait(), p.Tail())
 	case <-time.After(patience):
-		return 0, errors.Join(fmt.Errorf("the relay published nothing for %v:\n%s", patience, p.Tail()), p.Kill())
+		return 0, 0, errors.Join(fmt.Errorf("the relay published nothing for %v:\n%s", patience, p.Tail()), p.Kill())
 	case <-ctx.Done():
-		return 0, errors.Join(ctx.Err(), p.Kill())
+		return 0, 0, errors.Join(ctx.Err(), p.Kill())
 	}
 }
 

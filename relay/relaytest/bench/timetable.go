@@ -72,7 +72,11 @@ func (o *outfit) runLoad(ctx context.Context, into *samples, rate float64, span 
 	}
 	latency := make([]time.Duration, t.count)
 	for n := range latency {
-		latency[n] = time.Duration(t.arrived[n].Load()) - t.returned[n]
+		at := time.Duration(t.arrived[n].Load())
+		if at == 0 {
+			return fmt.Errorf("event %d of %d did not come, and another came twice", n, t.count)
+		}
+		latency[n] = at - t.returned[n]
 	}
 	into.take(loadResult{
 		latency: measured(latency, skip), commits: measured(t.took, skip),
