@@ -1,7 +1,7 @@
 SERVERS := testdata/servers.sh
 WITH_SERVERS := set -a; . ./.dev/env;
 
-.PHONY: help build up down test demo crash soak dist dist-test check compiler
+.PHONY: help build up down test demo crash soak bench dist dist-test check compiler
 
 help:
 	@echo 'make build  bin/relay, one static binary'
@@ -11,6 +11,7 @@ help:
 	@echo 'make demo   writer, relay, consumers and kills, then the table (SEED=n, ARGS=...)'
 	@echo 'make crash  20 minutes of faults on servers of its own, then the table (SEED=n, DURATION=3m, ARGS=...)'
 	@echo 'make soak   memory and time of one transaction of 1,000,000 rows, and of a backfill of a table of 10,000,000'
+	@echo 'make bench  how fast, how cheap, beside what else could do it: one table, half an hour (ARGS="-only drain -runs 1", ARGS=-quick)'
 	@echo 'make dist   the release of this commit: .tar.gz and .deb for linux on amd64 and arm64, in dist/'
 	@echo 'make dist-test  build it twice, compare, install it in a throw-away Debian, run it under systemd'
 	@echo 'make check  gofmt, vet, staticcheck, go mod tidy'
@@ -35,6 +36,9 @@ crash: build
 
 soak: up
 	@$(WITH_SERVERS) RELAY_TEST_SOAK=1 go test -v -count=1 -timeout 3h -run '^TestFaultRelay(Memory|Backfill)$$' ./relay/cli
+
+bench: up build
+	@$(WITH_SERVERS) go run ./relay/relaytest/bench $(ARGS)
 
 dist:
 	@testdata/dist.sh

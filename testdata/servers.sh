@@ -8,6 +8,7 @@
 #   rabbitmq DIR PORT [TLS-PORT]   one more RabbitMQ broker, in the foreground
 #   rabbitmqctl DIR ARG...         rabbitmqctl against the broker of DIR (up's own: .dev/rabbitmq)
 #   mysql ARG..., mariadb ARG...   the client, as root, on the server that up started
+#   mysqlbinlog DIR ARG...         mysqlbinlog, in the directory DIR; it sees nothing else of this host
 #   tool NAME ARG...               a program that tests need: chromium-headless-shell, promtool, systemd-analyze,
 #                                  zsh, fish, mandoc …; it sees this clone and /tmp under their own names
 #
@@ -392,6 +393,18 @@ mariadb() { # ARGS...
   MYSQL_PWD=$password exec chroot "$mariadb_root" mariadb --no-defaults --disable-ssl-verify-server-cert -h127.0.0.1 -P"$(<"$dev/mariadbd.port")" -uroot "$@"
 }
 
+# mysqlbinlog DIR ARGS...: DIR becomes the user's of the server. The password is MYSQL_PWD's.
+mysqlbinlog() {
+  local dir=${1:?usage: mysqlbinlog DIR ARG...}
+  shift
+  if engine; then
+    command -v mysqlbinlog >/dev/null || die "mysqlbinlog is missing: install MySQL's client programs, and see that it is in the PATH"
+    exec env -C "$dir" mysqlbinlog --no-defaults "$@"
+  fi
+  ready_root
+  become "$root" "$dir" mysql env -C /srv MYSQL_PWD="${MYSQL_PWD-$password}" mysqlbinlog --no-defaults "$@"
+}
+
 # tool NAME ARGS...: in a mount namespace of its own, which ends with it.
 tool() {
   local name=${1:?usage: tool NAME ARG...}
@@ -604,6 +617,6 @@ down() {
 
 command=${1-}
 case $command in
-  up | down | mysqld | mariadbd | rabbitmq | rabbitmqctl | mysql | mariadb | tool | enter | use) shift; "$command" "$@" ;;
-  *) die "usage: $0 up | down | mysqld|mariadbd DIR PORT [OPTION...] | rabbitmq DIR PORT [TLS-PORT] | rabbitmqctl DIR ARG... | mysql|mariadb ARG... | tool NAME ARG..." ;;
+  up | down | mysqld | mariadbd | rabbitmq | rabbitmqctl | mysql | mariadb | mysqlbinlog | tool | enter | use) shift; "$command" "$@" ;;
+  *) die "usage: $0 up | down | mysqld|mariadbd DIR PORT [OPTION...] | rabbitmq DIR PORT [TLS-PORT] | rabbitmqctl DIR ARG... | mysql|mariadb ARG... | mysqlbinlog DIR ARG... | tool NAME ARG..." ;;
 esac

@@ -1,6 +1,8 @@
 package relaytest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -33,6 +35,21 @@ func PrivateMariaDB(t testing.TB, options ...string) string {
 func PrivateMariaDBIn(t testing.TB, dir string, options ...string) string {
 	t.Helper()
 	return startPrivate(t, kindMariaDB, dir, options...).url()
+}
+
+// StartMySQL starts a MySQL server for a program that is no test, in dir, which
+// keeps its data, its log beside it, and its process id in the file pid. It
+// returns a root DSN, in no database; stop ends the server.
+func StartMySQL(ctx context.Context, dir string, options ...string) (dsn string, stop func() error, err error) {
+	s, err := newServer(kindMySQL, dir, options...)
+	if err != nil {
+		return "", nil, err
+	}
+	stop = func() error { return s.end(syscall.SIGTERM) }
+	if err := s.start(ctx); err != nil {
+		return "", nil, errors.Join(err, stop())
+	}
+	return s.url(), stop, nil
 }
 
 // PrivateRabbitMQ starts a RabbitMQ broker for this test alone, with the

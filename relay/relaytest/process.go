@@ -123,6 +123,9 @@ func (p *Process) Terminate() error { return p.signal(syscall.SIGTERM) }
 // Signal sends the relay any other signal.
 func (p *Process) Signal(s syscall.Signal) error { return p.signal(s) }
 
+// PID is the relay's process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Done is closed when the relay has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
