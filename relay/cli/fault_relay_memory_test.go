@@ -30,7 +30,7 @@ const (
 // doubles, the last took over 400 MiB.
 func TestFaultRelayMemory(t *testing.T) {
 	t.Parallel()
-	rows, bytes, window, limit := 10_000, 8_000, 512, 4*patience
+	rows, bytes, window, limit := 10_000, 8_000, 512, 2*patience
 	if os.Getenv(envSoak) != "" {
 		rows, bytes, window, limit = 1_000_000, 400, 4096, 15*time.Minute
 	}
