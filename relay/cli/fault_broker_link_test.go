@@ -20,7 +20,6 @@ func TestLinkSilent(t *testing.T) {
 		directions []relaytest.Direction
 		trial      *trial
 		proxy      proxy
-		stop       func()
 	}
 	silences := []*silence{
 		{name: "stalled", directions: []relaytest.Direction{relaytest.Up, relaytest.Down}},
@@ -31,11 +30,12 @@ func TestLinkSilent(t *testing.T) {
 		r := newRig(t)
 		s.proxy = r.toBroker()
 		s.trial = r.try(2)
-		s.stop = s.trial.load()
+		stop := s.trial.load()
 		s.trial.flows()
 		for _, d := range s.directions {
 			s.proxy.Stall(d)
 		}
+		s.trial.overfills(stop)
 	}
 	for _, s := range silences {
 		t.Run(s.name, func(t *testing.T) {
@@ -45,7 +45,6 @@ func TestLinkSilent(t *testing.T) {
 			defer func() { f.t = parent }()
 			f.until("it gives the link up", func() bool { return f.reconnects() >= 1 && f.metric("relay_broker_connected") == 0 })
 			f.unready("amqp://" + s.proxy.Addr())
-			s.stop()
 			for _, d := range s.directions {
 				s.proxy.Flow(d)
 			}

@@ -197,6 +197,7 @@ func TestBlocked(t *testing.T) {
 	b.Ctl(t, "set_vm_memory_high_watermark", "0.000001")
 	stop := waits.load()
 	waits.blocked()
+	waits.overfills(stop)
 	since := p.Passed(relaytest.Down)
 
 	// The broker blocks who publishes, and nobody before.
@@ -216,7 +217,6 @@ func TestBlocked(t *testing.T) {
 	// would take 15 s without a byte for the end, the broker 20 s.
 	waits.until("five heartbeats have come", func() bool { return p.Passed(relaytest.Down) >= since+5*8 })
 	waits.blocked()
-	stop()
 	b.Ctl(t, "set_vm_memory_high_watermark", "0.6")
 	waits.judge(toll{})
 	stopped.again()

@@ -178,6 +178,21 @@ func (f *trial) load() (stop func()) {
 	})
 }
 
+// overfills waits until the load has committed more than a window holds, and
+// stops it: what else it would write in a long wait only has to be read again.
+func (f *trial) overfills(stop func()) {
+	f.t.Helper()
+	count := func() (n int) {
+		if _, err := fmt.Sscan(f.rig.text("SELECT COUNT(*) FROM outbox"), &n); err != nil {
+			f.t.Fatal(err)
+		}
+		return n
+	}
+	before := count()
+	f.until("the load is more than a window", func() bool { return count() > before+trialWindow })
+	stop()
+}
+
 // flows waits until the relay has confirmed some more events.
 func (f *trial) flows() {
 	f.t.Helper()

@@ -27,7 +27,7 @@ import (
 func TestFaultRelayBackfill(t *testing.T) {
 	t.Parallel()
 	random := seeded(t)
-	rows, stamped, limit, root := 20_000, 1, 4*patience, database
+	rows, stamped, limit, root := 20_000, 1, 2*patience, database
 	if os.Getenv(envSoak) != "" {
 		rows, stamped, limit = 10_000_000, 9, 60*time.Minute
 		root = func(t testing.TB) string { return databaseOn(t, relaytest.PrivateMySQL(t)) }

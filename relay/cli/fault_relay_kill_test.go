@@ -188,7 +188,7 @@ func TestFaultRelayKilledInLargeTransaction(t *testing.T) {
 			}
 			most = max(most, now.confirmed-looks[0].confirmed)
 			saved := r.state().Sequence
-			return saved >= int64(kill+1)*rows/(kills+2) && int64(now.confirmed) > saved-begun+window
+			return saved >= int64(kill+1)*rows/(kills+2) && int64(now.confirmed) > saved-begun // however slow the broker is
 		})
 		d.killed()
 		bound += window + int(most)

@@ -58,10 +58,11 @@ func testOnlyCommitted(t *testing.T, on source) {
 }
 
 // TestPreparedWhileAway: an XA transaction that is prepared before a stop and
-// decided after the next start. It is not parallel, as the one before.
+// decided after the next start. It is not parallel to other tests: it keeps the
+// position of every relay on its server back.
 func TestPreparedWhileAway(t *testing.T) {
 	for _, on := range sources {
-		t.Run(on.name, func(t *testing.T) { preparedWhileAway(t, on) })
+		t.Run(on.name, func(t *testing.T) { t.Parallel(); preparedWhileAway(t, on) })
 	}
 }
 

@@ -140,7 +140,7 @@ func TestParkedFileGuarded(t *testing.T) {
 // dropped was not remembered: 64.
 func TestReplayKilled(t *testing.T) {
 	t.Parallel()
-	const last, kills = 3000, 3
+	const last, kills = 1200, 3
 	r := parking(t)
 	r.row(1, 1, "NULL")
 	r.exec(fmt.Sprintf("INSERT INTO outbox (id, aggregate_id, topic, payload) WITH RECURSIVE n(n) AS (SELECT 2 UNION ALL SELECT n+1 FROM n WHERE n < %d) SELECT /*+ SET_VAR(cte_max_recursion_depth = 10000) */ UNHEX(LPAD(HEX(n), 32, '0')), 1, 't', '{}' FROM n", last))

@@ -30,8 +30,8 @@ const (
 	secret = "hunter2-Planted/Secret"
 	// planted is in the payload of what insert writes; no log may hold it.
 	planted = "planted-payload"
-	// patience bounds every wait.
-	patience = 45 * time.Second
+	// patience bounds every wait. It is for a machine on which much else runs.
+	patience = 90 * time.Second
 )
 
 // rig is a relay's surroundings: a database with an outbox and a user with the

@@ -31,10 +31,10 @@ func TestTwoRelays(t *testing.T) {
 }
 
 // TestStopInLargeTransaction stops the relay in the middle of a transaction of
-// 50,000 rows, twice: nothing comes twice, and each event keeps its number.
+// 25,000 rows, twice: nothing comes twice, and each event keeps its number.
 func TestStopInLargeTransaction(t *testing.T) {
 	t.Parallel()
-	const rows = 50_000
+	const rows = 25_000
 	r := newRig(t).begun()
 	r.backlog(1, rows)
 	for _, at := range []int64{1, rows / 5} {

@@ -6,8 +6,13 @@ import (
 	"time"
 )
 
-// pollEvery is the pause between two looks at a condition.
-const pollEvery = 10 * time.Millisecond
+// The pause between two looks at a condition is a part of the wait so far: a
+// look can be a query or a whole page, and many tests wait beside each other.
+const (
+	shortestPause = 10 * time.Millisecond
+	longestPause  = 50 * time.Millisecond
+	pausePart     = 10
+)
 
 // Wait looks at condition until it holds, and fails the test after limit. What
 // names the condition in the failure: "the queue is empty".
@@ -22,8 +27,8 @@ func Wait(t testing.TB, limit time.Duration, what string, condition func() bool)
 
 // poll looks at condition until it holds (nil) or ctx ends (its error).
 func poll(ctx context.Context, condition func() bool) error {
-	for !condition() {
-		if err := pause(ctx, pollEvery); err != nil {
+	for began := time.Now(); !condition(); {
+		if err := pause(ctx, min(max(time.Since(began)/pausePart, shortestPause), longestPause)); err != nil {
 			return err
 		}
 	}
