@@ -1,6 +1,9 @@
 package relaytest
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -15,6 +18,33 @@ func TestPrivateMySQL(t *testing.T) {
 	}
 	if mode != "OFF" || format != "MINIMAL" {
 		t.Errorf("gtid_mode %s, binlog_row_image %s", mode, format)
+	}
+}
+
+// A program's server answers, tells its process id, and is gone when it is
+// stopped.
+func TestStartMySQL(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mysqld")
+	dsn, stop, err := StartMySQL(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Error(err)
+	}
+	process := filepath.Join("/proc", strings.TrimSpace(string(text)))
+	if _, err := os.Stat(process); err != nil {
+		t.Errorf("it is not process %q: %v", text, err)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := execOn(t.Context(), dsn, "DO 1"); err == nil {
+		t.Error("it answers after its end")
+	}
+	if _, err := os.Stat(process); err == nil {
+		t.Errorf("process %s is there after its end", text)
 	}
 }
 
