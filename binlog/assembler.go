@@ -90,6 +90,7 @@ type assembler struct {
 // group is a transaction under way.
 type group struct {
 	tx      Tx
+	name    string         // its GTID, once that is needed
 	open    bool           // BEGIN was seen: statements do not end it
 	xa      string         // the XA id, when it is an XA transaction's first half
 	events  int            // seen in the whole group
@@ -398,10 +399,12 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 			return nil, err
 		}
 	}
-	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
-	err := a.decoder.rows(img, version, s.rest, from, func(e schema.Event) {
-		g.add(e)
-	})
+	had := len(g.tx.Events)
+	var err error
+	g.tx.Events, err = a.decoder.rows(g.tx.Events, img, version, s.rest, g.origin())
+	for i := range g.tx.Events[had:] {
+		g.count(&g.tx.Events[had+i])
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -411,10 +414,23 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 	return a.part(), nil
 }
 
+// origin is that of the group's rows.
+func (g *group) origin() schema.Origin {
+	if g.name == "" {
+		g.name = g.tx.GTID.String()
+	}
+	return schema.Origin{GTID: g.name, CommittedAt: g.tx.CommittedAt}
+}
+
 func (g *group) add(e schema.Event) {
 	g.tx.Events = append(g.tx.Events, e)
+	g.count(&e)
+}
+
+// count takes note of an event that was added.
+func (g *group) count(e *schema.Event) {
 	g.events++
-	g.size += memory(&e)
+	g.size += memory(e)
 }
 
 // part is what the group has so far, if that is enough to be handed out; else
