@@ -196,7 +196,9 @@ func (d *decoder) rows(events []schema.Event, img *image, version int, body []by
 		}
 		size := len(rest) - len(behind)
 		if rest = behind; len(events) == begin { // the others are about as long
-			events = slices.Grow(events, 1+len(rest)/size)
+			if need := begin + 1 + len(rest)/size; need > cap(events) {
+				events = append(make([]schema.Event, 0, max(need, begin*3/2)), events...)
+			}
 		}
 		if d.lone {
 			if err := d.certain(img, from); err != nil {
