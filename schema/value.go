@@ -55,7 +55,7 @@ func (t *Table) Event(row *Values, from Origin) Event { return new(Maker).Event(
 type Maker struct {
 	names Texts  // topics and types
 	text  []byte // of the event that is being made
-	event Event  // that one
+	event Event  // the last one
 }
 
 // Event is Table.Event.
@@ -87,9 +87,7 @@ func (m *Maker) Event(t *Table, row *Values, from Origin) Event {
 	if r.reason != "" {
 		e.Bad = &BadEventError{ID: e.ID, GTID: e.GTID, Broken: true, Row: t.values(row), Reason: r.reason}
 	}
-	made := *e
-	*e = Event{}
-	return made
+	return *e
 }
 
 // values is a row by column name, without what is NULL or absent.
