@@ -87,19 +87,6 @@ type assembler struct {
 	unseen    bool // a statement as text came of which no domain told what it does
 }
 
-// group is a transaction under way.
-type group struct {
-	tx      Tx
-	name    string         // its GTID, once that is needed
-	open    bool           // BEGIN was seen: statements do not end it
-	xa      string         // the XA id, when it is an XA transaction's first half
-	events  int            // seen in the whole group
-	size    int            // bytes of the events in tx
-	marks   map[string]int // events seen at each savepoint
-	decides bool           // it is the second half of an XA transaction
-	fault   error          // why an XA transaction's first half cannot be relayed; nil: it can
-}
-
 const (
 	partEvents = 1024     // events after which a part is handed out
 	partBytes  = 1 << 20  // bytes of events after which a part is handed out
@@ -414,25 +401,6 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 	return a.part(), nil
 }
 
-// origin is that of the group's rows.
-func (g *group) origin() schema.Origin {
-	if g.name == "" {
-		g.name = g.tx.GTID.String()
-	}
-	return schema.Origin{GTID: g.name, CommittedAt: g.tx.CommittedAt}
-}
-
-func (g *group) add(e schema.Event) {
-	g.tx.Events = append(g.tx.Events, e)
-	g.count(&e)
-}
-
-// count takes note of an event that was added.
-func (g *group) count(e *schema.Event) {
-	g.events++
-	g.size += memory(e)
-}
-
 // part is what the group has so far, if that is enough to be handed out; else
 // nil.
 func (a *assembler) part() *Tx {
@@ -481,12 +449,6 @@ func (a *assembler) commit() (*Tx, error) {
 		return nil, nil
 	}
 	return a.end(&g.tx), nil
-}
-
-// idle tells whether the group, at its end, has nothing to be handed out for but
-// its GTID.
-func (g *group) idle() bool {
-	return g.events == 0 && g.tx.Altered == "" && g.xa == "" && !g.decides
 }
 
 // end makes tx a group's last, or only, part.
