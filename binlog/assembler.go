@@ -87,18 +87,6 @@ type assembler struct {
 	unseen    bool // a statement as text came of which no domain told what it does
 }
 
-// group is a transaction under way.
-type group struct {
-	tx      Tx
-	open    bool           // BEGIN was seen: statements do not end it
-	xa      string         // the XA id, when it is an XA transaction's first half
-	events  int            // seen in the whole group
-	size    int            // bytes of the events in tx
-	marks   map[string]int // events seen at each savepoint
-	decides bool           // it is the second half of an XA transaction
-	fault   error          // why an XA transaction's first half cannot be relayed; nil: it can
-}
-
 const (
 	partEvents = 1024     // events after which a part is handed out
 	partBytes  = 1 << 20  // bytes of events after which a part is handed out
@@ -398,10 +386,12 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 			return nil, err
 		}
 	}
-	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
-	err := a.decoder.rows(img, version, s.rest, from, func(e schema.Event) {
-		g.add(e)
-	})
+	had := len(g.tx.Events)
+	var err error
+	g.tx.Events, err = a.decoder.rows(g.tx.Events, img, version, s.rest, g.origin())
+	for i := range g.tx.Events[had:] {
+		g.count(&g.tx.Events[had+i])
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -409,12 +399,6 @@ func (a *assembler) rows(h header, body []byte) (*Tx, error) {
 		return nil, a.hold(g)
 	}
 	return a.part(), nil
-}
-
-func (g *group) add(e schema.Event) {
-	g.tx.Events = append(g.tx.Events, e)
-	g.events++
-	g.size += memory(&e)
 }
 
 // part is what the group has so far, if that is enough to be handed out; else
@@ -465,12 +449,6 @@ func (a *assembler) commit() (*Tx, error) {
 		return nil, nil
 	}
 	return a.end(&g.tx), nil
-}
-
-// idle tells whether the group, at its end, has nothing to be handed out for but
-// its GTID.
-func (g *group) idle() bool {
-	return g.events == 0 && g.tx.Altered == "" && g.xa == "" && !g.decides
 }
 
 // end makes tx a group's last, or only, part.

@@ -21,6 +21,9 @@ type decoder struct {
 	image   *image
 	mapped  bool // there was an image
 	cells   []cell
+	row     schema.Values // that is being read
+	scratch []byte        // its values, but for those in the event's buffer
+	maker   schema.Maker
 
 	// Of log files of MariaDB. ask gets present when it is first needed; nil:
 	// there is none to get. lone: no server says what the log does not.
@@ -162,42 +165,53 @@ func stores(defined schema.Column, c column) bool {
 }
 
 // rows reads the rows of a WRITE_ROWS event's body behind its table id and
-// flags, and hands each event to yield.
-func (d *decoder) rows(img *image, version int, body []byte, from schema.Origin, yield func(schema.Event)) error {
+// flags, and appends their events.
+func (d *decoder) rows(events []schema.Event, img *image, version int, body []byte, from schema.Origin) ([]schema.Event, error) {
 	s := scanner{rest: body}
 	if version == 2 {
 		s.bytes(s.uint16() - 2) // extra data, whose length counts itself
 	}
 	if n := s.packed(); n != len(img.columns) {
-		return fmt.Errorf("%w: rows of %d columns behind a table map of %d", ErrDamaged, n, len(img.columns))
+		return events, fmt.Errorf("%w: rows of %d columns behind a table map of %d", ErrDamaged, n, len(img.columns))
 	}
 	bitmap := s.bytes((len(img.columns) + 7) / 8)
 	if s.bad {
-		return fmt.Errorf("%w: rows", ErrDamaged)
+		return events, fmt.Errorf("%w: rows", ErrDamaged)
 	}
 	if !anyOf(bitmap, len(img.columns)) { // binlog_row_image=MINIMAL, and only defaults
-		return fmt.Errorf("%w: %s: rows of %s without any column: SET GLOBAL binlog_row_image = FULL", ErrUnreadable, from.GTID, d.table)
+		return events, fmt.Errorf("%w: %s: rows of %s without any column: SET GLOBAL binlog_row_image = FULL", ErrUnreadable, from.GTID, d.table)
 	}
 	if len(d.cells) != len(img.columns) {
 		d.cells = make([]cell, len(img.columns))
 	}
+	begin := len(events)
+	var payloads slab
 	for rest := s.rest; len(rest) > 0; {
 		behind, err := readRow(d.cells, img.columns, bitmap, rest)
 		if err != nil {
-			return err
+			return events, err
 		}
 		if len(behind) == len(rest) {
-			return fmt.Errorf("%w: rows without a column", ErrDamaged)
+			return events, fmt.Errorf("%w: rows without a column", ErrDamaged)
 		}
-		rest = behind
-		if d.lone {
-			if err := d.certain(img, from); err != nil {
-				return err
+		size := len(rest) - len(behind)
+		if rest = behind; len(events) == begin { // the others are about as long
+			if need := begin + 1 + len(rest)/size; need > cap(events) {
+				events = append(make([]schema.Event, 0, max(need, begin*3/2)), events...)
 			}
 		}
-		yield(d.event(img, from))
+		if d.lone {
+			if err := d.certain(img, from); err != nil {
+				return events, err
+			}
+		}
+		d.values(img)
+		if p := &d.row[schema.RolePayload]; p.Present && !p.Null && p.Err == nil {
+			p.Bytes = payloads.put(p.Bytes, len(p.Bytes)*len(rest)/size)
+		}
+		events = append(events, d.maker.Event(img.table, &d.row, from))
 	}
-	return nil
+	return events, nil
 }
 
 // anyOf tells whether one of the first n bits is set. A row of no column has no
@@ -211,60 +225,66 @@ func anyOf(bitmap []byte, n int) bool {
 	return false
 }
 
-func (d *decoder) event(img *image, from schema.Origin) schema.Event {
-	var row schema.Values
+// values reads the row that is in the cells.
+func (d *decoder) values(img *image) {
+	d.row, d.scratch = schema.Values{}, d.scratch[:0]
+	zone := img.table.Zone()
 	for r, at := range img.roles {
 		if at < 0 {
 			continue
 		}
-		c := d.cells[at]
-		row[r] = schema.Value{Present: c.present, Null: c.null}
+		c, v := &d.cells[at], &d.row[r]
+		v.Present, v.Null = c.present, c.null
 		if c.present && !c.null {
-			if row[r].Err = value(&row[r], img.logged[r], c, img.table.Zone()); row[r].Err != nil {
-				row[r].Bytes = bytes.Clone(c.data)
+			if v.Err = d.value(v, &img.logged[r], c, zone); v.Err != nil {
+				v.Bytes = c.data
 			}
 		}
 	}
-	return img.table.Event(&row, from)
 }
 
-// value brings a stored value into the form that SELECT gives it. What it
-// keeps is a copy: the event's buffer is used again.
-func value(v *schema.Value, column schema.Column, c cell, zone *time.Location) (err error) {
+// value brings a stored value into the form that SELECT gives it. It is valid
+// until the next row is read.
+func (d *decoder) value(v *schema.Value, column *schema.Column, c *cell, zone *time.Location) (err error) {
+	data := c.data
 	if c.typ == typeVarComp || c.typ == typeBlobComp {
-		if c.data, err = inflateColumn(c.data); err != nil {
+		if data, err = inflateColumn(data); err != nil {
 			return err
 		}
 	}
+	begin := len(d.scratch)
 	switch column.Kind {
 	case schema.Integer:
-		v.Bytes, err = appendInteger(nil, c, column.Unsigned)
+		d.scratch, err = appendInteger(d.scratch, *c, column.Unsigned)
 	case schema.JSON:
-		v.Bytes, err = appendJSON(nil, c.data)
+		d.scratch, err = appendJSON(d.scratch, data)
 	case schema.Time:
-		v.Null = zeroDate(c)
-		v.Time, err = decodeTime(c, zone)
+		v.Null = zeroDate(*c)
+		v.Time, err = decodeTime(*c, zone)
 		v.Time = v.Time.UTC()
+		return err
 	case schema.Enum:
-		var index int
-		if index, err = enumIndex(c); err != nil {
+		index, err := enumIndex(*c)
+		if err != nil {
 			return err
 		}
-		var label string
-		label, err = column.Label(index)
-		v.Bytes = []byte(label)
-	case schema.Text:
-		v.Bytes, err = schema.UTF8(column.Charset, c.data)
-	case schema.UUID:
-		v.Bytes, err = appendUUID(nil, c.data)
-	case schema.Binary:
-		if column.Length > 0 {
-			v.Bytes = bytes.Clone(padBinary(c.data, column.Length))
-			return nil
+		label, err := column.Label(index)
+		if err != nil {
+			return err
 		}
-		v.Bytes = append([]byte{}, c.data...)
+		d.scratch = append(d.scratch, label...)
+	case schema.Text:
+		v.Bytes, err = schema.UTF8(column.Charset, data)
+		return err
+	case schema.UUID:
+		d.scratch, err = appendUUID(d.scratch, data)
+	case schema.Binary:
+		v.Bytes = padBinary(data, column.Length)
+		return nil
 	default:
-		v.Bytes = append([]byte{}, c.data...)
+		v.Bytes = data
+		return nil
 	}
+	v.Bytes = d.scratch[begin:len(d.scratch):len(d.scratch)]
 	return err
 }

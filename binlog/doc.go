@@ -22,6 +22,10 @@
 //	                         └─► appendJSON: binary JSON to SELECT's text
 //	                               └─► schema.Table.Event ──► Tx.Events
 //
+// Most of a log can be foreign: such a transaction costs no memory, and no Tx of
+// its own. A Stream gathers those without outbox rows and hands them out as
+// Tx.Before of what comes next (gathered.go).
+//
 // Backfill reads the same Tx values out of the table itself; Between finds the
 // part of it for a time. LocateFile and LocateTime translate a place in the log
 // and a time to a position, by a walk over the groups of a log file.

@@ -229,7 +229,7 @@ func FuzzDump(f *testing.F) {
 	f.Add(newWire().events(eventOf(replication.XID_EVENT, 27)).packet(mysql.ERR_HEADER, 0xd4, 0x04, '#').data)
 	f.Add([]byte{0xff, 0xff, 0xff, 1, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		st := fakeStream(t, &wire{data: data})
+		st := gatherStream(t, &wire{data: data})
 		for range len(data) + 1 {
 			if _, err := st.Next(t.Context()); err != nil {
 				return

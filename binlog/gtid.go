@@ -1,6 +1,8 @@
 package binlog
 
 import (
+	"bytes"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,15 +36,29 @@ func (g GTID) sequential() bool { return g.ServerID != 0 }
 // String is the form that the server prints: server:number or
 // server:tag:number, and domain-server-number.
 func (g GTID) String() string {
+	var buffer [96]byte // for all but the tags that no server takes
+	text := buffer[:0]
 	switch {
 	case g.IsZero():
 		return ""
 	case g.sequential():
-		return fmt.Sprintf("%d-%d-%d", g.Domain, g.ServerID, g.Number)
-	case g.Tag == "":
-		return g.Server.String() + ":" + strconv.FormatInt(g.Number, 10)
+		text = strconv.AppendUint(text, uint64(g.Domain), 10)
+		text = strconv.AppendUint(append(text, '-'), uint64(g.ServerID), 10)
+		return string(strconv.AppendInt(append(text, '-'), g.Number, 10))
 	}
-	return g.Server.String() + ":" + g.Tag + ":" + strconv.FormatInt(g.Number, 10)
+	text = appendServer(text, g.Server)
+	if g.Tag != "" {
+		text = append(append(text, ':'), g.Tag...)
+	}
+	return string(strconv.AppendInt(append(text, ':'), g.Number, 10))
+}
+
+func appendServer(dst []byte, id uuid.UUID) []byte {
+	dst = append(hex.AppendEncode(dst, id[:4]), '-')
+	dst = append(hex.AppendEncode(dst, id[4:6]), '-')
+	dst = append(hex.AppendEncode(dst, id[6:8]), '-')
+	dst = append(hex.AppendEncode(dst, id[8:10]), '-')
+	return hex.AppendEncode(dst, id[10:])
 }
 
 // GTIDSet is a set of transactions: of MySQL; of MariaDB as a position or, out of
@@ -187,19 +203,19 @@ func (s *GTIDSet) Cover(tx *Tx) {
 		s.AddRange(r)
 	}
 	for _, gtid := range tx.covers() {
-		s.Add(gtid)
+		if !gtid.IsZero() {
+			s.Add(gtid)
+		}
 	}
 }
 
 // covers are the GTIDs that a transaction which was read to its end has, with
-// that of an XA transaction's first half.
-func (tx *Tx) covers() (list []GTID) {
-	for _, gtid := range []GTID{tx.GTID, tx.Prepared} {
-		if tx.Last && !gtid.IsZero() {
-			list = append(list, gtid)
-		}
+// that of an XA transaction's first half; zero: none.
+func (tx *Tx) covers() (both [2]GTID) {
+	if tx.Last {
+		both = [...]GTID{tx.GTID, tx.Prepared}
 	}
-	return list
+	return both
 }
 
 // Union is the set of all transactions of both, of which none is a series.
@@ -306,32 +322,54 @@ func (s *GTIDSet) String() string {
 	case len(s.series) > 0:
 		return s.series.String()
 	}
-	return s.set.String()
+	var text []byte
+	servers := make([]uuid.UUID, 0, len(*s.set))
+	for server := range *s.set {
+		servers = append(servers, server)
+	}
+	slices.SortFunc(servers, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	for _, server := range servers {
+		if len(text) > 0 {
+			text = append(text, ',')
+		}
+		text = appendServer(text, server)
+		tags := (*s.set)[server]
+		names := make([]mysql.Tag, 0, len(tags))
+		for tag := range tags {
+			names = append(names, tag)
+		}
+		slices.SortFunc(names, func(a, b mysql.Tag) int { return strings.Compare(a.String(), b.String()) })
+		for _, tag := range names {
+			if tag != (mysql.Tag{}) {
+				text = append(append(text, ':'), tag.String()...)
+			}
+			text = appendIntervals(text, tags[tag])
+		}
+	}
+	return string(text)
+}
+
+func appendIntervals(dst []byte, intervals mysql.IntervalSlice) []byte {
+	dst = slices.Grow(dst, 16*len(intervals))
+	for _, i := range intervals {
+		dst = strconv.AppendInt(append(dst, ':'), i.Start, 10)
+		if i.Stop > i.Start+1 {
+			dst = strconv.AppendInt(append(dst, '-'), i.Stop-1, 10)
+		}
+	}
+	return dst
 }
 
 // Count is the number of transactions in the set.
-func (s *GTIDSet) Count() int64 {
-	return countGTIDs(s.set.String()) + s.domains.count() + s.series.count()
-}
+func (s *GTIDSet) Count() int64 { return s.count() + s.domains.count() + s.series.count() }
 
-// countGTIDs counts the transactions in a set's text. Its parts are a
-// server's UUID, tags and intervals: uuid:1-5:7:tag:1-2.
-func countGTIDs(text string) int64 {
-	var n int64
-	for server := range strings.SplitSeq(text, ",") {
-		for part := range strings.SplitSeq(strings.TrimSpace(server), ":") {
-			first, last, isRange := strings.Cut(part, "-")
-			from, err := strconv.ParseInt(first, 10, 64)
-			if err != nil {
-				continue // the UUID, or a tag
+// count is the number of MySQL's transactions in the set.
+func (s *GTIDSet) count() (n int64) {
+	for _, tags := range *s.set {
+		for _, intervals := range tags {
+			for _, i := range intervals {
+				n += i.Stop - i.Start
 			}
-			to := from
-			if isRange {
-				if to, err = strconv.ParseInt(last, 10, 64); err != nil {
-					continue
-				}
-			}
-			n += to - from + 1
 		}
 	}
 	return n

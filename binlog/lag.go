@@ -168,6 +168,7 @@ func (s *Server) seek(ctx context.Context, ask request, transaction bool) (found
 		return found, err
 	}
 	defer st.Close()
+	defer st.release()
 	checksum := false // the events after the first format description end in one
 	for {
 		raw, err := st.event(ctx)

@@ -260,6 +260,7 @@ func (w *walk) close() { w.st.Close() }
 // head reads the events in front of the file's first group. The previous-GTIDs
 // event is the last of them.
 func (w *walk) head(ctx context.Context, purged *GTIDSet) error {
+	defer w.st.release()
 	for w.set == nil {
 		raw, err := w.event(ctx)
 		if err != nil {
@@ -300,6 +301,7 @@ func (w *walk) head(ctx context.Context, purged *GTIDSet) error {
 // next returns the next group, with begin and end set; io.EOF at the end of
 // what is to be read.
 func (w *walk) next(ctx context.Context) (*Tx, error) {
+	defer w.st.release()
 	tx, err := w.st.assembler.next(func() (rawEvent, error) { return w.event(ctx) })
 	if err != nil {
 		return nil, err

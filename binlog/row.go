@@ -272,12 +272,24 @@ func decodeTime(c cell, zone *time.Location) (time.Time, error) {
 	if year|month|day|clock|micro == 0 {
 		return time.Time{}, nil
 	}
-	// time.Date carries what is too large over into the next field.
-	date := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
-	if year > 9999 || month != int(date.Month()) || day != date.Day() || clock < 0 || micro > 999999 {
+	if year > 9999 || month < 1 || month > 12 || day < 1 || day > daysOf(year, month) || clock < 0 || micro > 999999 {
 		return time.Time{}, fmt.Errorf("%w: no such date: %04d-%02d-%02d", errValue, year, month, day)
 	}
 	return time.Date(year, time.Month(month), day, 0, 0, clock, micro*1000, zone), nil
+}
+
+// daysOf is how many days a month has.
+func daysOf(year, month int) int {
+	switch month {
+	case 4, 6, 9, 11:
+		return 30
+	case 2:
+		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
+			return 29
+		}
+		return 28
+	}
+	return 31
 }
 
 // zeroDate tells whether a date or timestamp column has 0000-00-00. Of the form

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-
-	"github.com/outboxrelay/relay/schema"
 )
 
 // query does what a statement does to the group.
@@ -314,7 +312,7 @@ func (a *assembler) insertAsText(ins *insertion, insertID uint64) error {
 	if fault != "" {
 		return a.textRefused(fault)
 	}
-	from := schema.Origin{GTID: g.tx.GTID.String(), CommittedAt: g.tx.CommittedAt}
+	from := g.origin()
 	events, fault, err := a.fetch(g.tx.GTID, ins, ids, insertID != 0, from)
 	if err != nil {
 		return err

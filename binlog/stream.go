@@ -27,9 +27,10 @@ type Stream struct {
 	assembler *assembler
 	server    *Server
 
-	gathered gathered // read, and not handed out
-	parted   bool     // parts of the transaction under way are handed out
-	failed   error    // what comes behind those gathered; nil: nothing yet
+	gathered gathered    // read, and not handed out
+	parted   bool        // parts of the transaction under way are handed out
+	unwatch  func() bool // nil: the context has no hold of the reading
+	failed   error       // what comes behind those gathered; nil: nothing yet
 
 	size   int64         // bytes of the events that were read
 	seen   *GTIDSet      // the position behind what was read; nil: it is not followed
@@ -177,6 +178,7 @@ func (st *Stream) stuck(err error) error {
 }
 
 func (st *Stream) next(ctx context.Context) (*Tx, error) {
+	defer st.release()
 	return st.assembler.next(func() (rawEvent, error) { return st.event(ctx) })
 }
 
@@ -197,7 +199,15 @@ func (st *Stream) again(ctx context.Context) error {
 	return nil
 }
 
-// event reads the next event; errDue: what is gathered is to be handed out first.
+// release ends what the context has to do with the reading.
+func (st *Stream) release() {
+	if st.unwatch != nil {
+		st.unwatch()
+		st.unwatch = nil
+	}
+}
+
+// event reads the next event, and needs a release after it; errDue: what is gathered is to be handed out first.
 func (st *Stream) event(ctx context.Context) (rawEvent, error) {
 	idle := st.gathered.any() && !st.parted
 	if idle && st.gathered.full(st.size) {
@@ -211,7 +221,9 @@ func (st *Stream) event(ctx context.Context) (rawEvent, error) {
 		if idle {
 			st.dump.due = st.gathered.due()
 		}
-		defer context.AfterFunc(ctx, st.dump.interrupt)()
+		if st.unwatch == nil {
+			st.unwatch = context.AfterFunc(ctx, st.dump.interrupt)
+		}
 	}
 	raw, err := st.dump.event()
 	switch {

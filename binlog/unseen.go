@@ -10,7 +10,7 @@ type unseen struct {
 
 // newUnseen takes seen over.
 func newUnseen(seen, all *GTIDSet) *unseen {
-	return &unseen{seen, all, countGTIDs(all.Minus(seen).set.String())}
+	return &unseen{seen, all, all.Minus(seen).count()}
 }
 
 func (u *unseen) cover(tx *Tx) {
@@ -20,7 +20,9 @@ func (u *unseen) cover(tx *Tx) {
 		}
 	}
 	for _, gtid := range tx.covers() {
-		u.add(gtid)
+		if !gtid.IsZero() {
+			u.add(gtid)
+		}
 	}
 }
 

@@ -234,6 +234,24 @@ func TestLedgerForeignTransactions(t *testing.T) {
 	wantProgress(t, l, "both", progress{Set: upTo(13), Sequence: 8})
 }
 
+// TestLedgerBefore covers what a transaction stands for besides itself with it,
+// and not before; each of those is counted.
+func TestLedgerBefore(t *testing.T) {
+	l := mustLedger(t, start(10, 0))
+	tx := whole(15, "a")
+	tx.Before = []binlog.GTIDRange{{First: 11, Last: gtid(13)}, {First: 14, Last: gtid(14)}}
+	items := admitAll(l, tx)
+	wantProgress(t, l, "not settled", progress{Set: upTo(10)})
+	l.settle(items[0])
+	wantProgress(t, l, "settled", progress{Set: upTo(15), Sequence: 1})
+	half := &binlog.Tx{Prepared: gtid(17), Last: true, Before: []binlog.GTIDRange{{First: 16, Last: gtid(16)}}}
+	admitAll(l, half)
+	wantProgress(t, l, "before one that is only prepared", progress{Set: upTo(16), Sequence: 1})
+	if tx.Count() != 5 || half.Count() != 1 {
+		t.Errorf("counted %d and %d transactions, want 5 and 1", tx.Count(), half.Count())
+	}
+}
+
 // TestLedgerXA adds the GTID of XA PREPARE with that of XA COMMIT, and not
 // before.
 func TestLedgerXA(t *testing.T) {

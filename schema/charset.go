@@ -115,20 +115,20 @@ func isUTF8(charset string) bool {
 	return false
 }
 
-// UTF8 returns text of one of MySQL's character sets in UTF-8, in memory of
-// its own. A byte that stands for no character is an error, also where SELECT
+// UTF8 returns text of one of MySQL's character sets in UTF-8: the same bytes
+// where they are that already, else in memory of its own. A byte that stands for no character is an error, also where SELECT
 // prints a question mark: that is not what was stored.
 func UTF8(charset string, text []byte) ([]byte, error) {
 	at := -1 // of what is wrong
 	var out []byte
 	switch charset {
 	case "utf8mb4", "utf8mb3", "utf8":
-		out = append([]byte{}, text...)
+		out = text
 		if !utf8.Valid(text) {
 			at = len(text) - len(afterValid(text))
 		}
 	case "ascii":
-		out = append([]byte{}, text...)
+		out = text
 		at = slices.IndexFunc(text, func(b byte) bool { return b >= utf8.RuneSelf })
 	case "ucs2", "utf16":
 		out, at = fromUTF16(binary.BigEndian, text)

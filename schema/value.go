@@ -44,29 +44,50 @@ const (
 	eventuateEventType     = "event-type"
 )
 
-// Event makes the event of a row. Its Payload aliases the row's bytes. Where
-// something is wrong, its Bad says what, and the rest is what could be read.
-func (t *Table) Event(row *Values, from Origin) Event {
-	e := Event{GTID: from.GTID, CreatedAt: from.CommittedAt}
-	r := reader{table: t, row: row, event: &e}
-	e.ID = r.text(RoleID, true)
-	e.AggregateType = r.text(RoleAggregateType, false)
-	e.EventType = r.text(RoleEventType, false)
-	e.Topic = r.text(RoleTopic, t.Layout != Debezium)
-	e.Version = r.text(RoleVersion, false)
+// Event makes the event of a row. Its Payload aliases the row's bytes, and
+// nothing else does. Where something is wrong, its Bad says what, and the rest is
+// what could be read.
+func (t *Table) Event(row *Values, from Origin) Event { return new(Maker).Event(t, row, from) }
+
+// Maker makes the events of many rows, with little memory for each: texts that
+// come again and again are kept, and what is left is one. The zero Maker is
+// ready; it is not safe for concurrent use.
+type Maker struct {
+	names Texts  // topics and types
+	text  []byte // of the event that is being made
+	event Event  // the last one
+}
+
+// Event is Table.Event.
+func (m *Maker) Event(t *Table, row *Values, from Origin) Event {
+	e := &m.event
+	*e = Event{GTID: from.GTID, CreatedAt: from.CommittedAt}
+	r := reader{table: t, row: row, event: e, maker: m}
+	m.text = m.text[:0]
+	r.append(RoleID, true)
+	id := len(m.text)
+	e.AggregateType = r.name(RoleAggregateType, false)
+	e.EventType = r.name(RoleEventType, false)
+	e.Topic = r.name(RoleTopic, t.Layout != Debezium)
+	r.append(RoleVersion, false)
+	version := len(m.text)
 	e.Headers = r.headers()
 	r.trace()
 	e.Payload, e.ContentType = r.payload()
 	r.createdAt()
-	if t.roles[RoleAggregateID] >= 0 {
-		e.AggregateID = r.text(RoleAggregateID, true)
-	} else {
+	hasAggregate := t.roles[RoleAggregateID] >= 0
+	if hasAggregate {
+		r.append(RoleAggregateID, true)
+	}
+	text := string(m.text)
+	e.ID, e.Version, e.AggregateID = text[:id], text[id:version], text[version:]
+	if !hasAggregate {
 		r.eventuate()
 	}
 	if r.reason != "" {
 		e.Bad = &BadEventError{ID: e.ID, GTID: e.GTID, Broken: true, Row: t.values(row), Reason: r.reason}
 	}
-	return e
+	return *e
 }
 
 // values is a row by column name, without what is NULL or absent.
@@ -80,7 +101,7 @@ func (t *Table) values(row *Values) map[string][]byte {
 		case c.Kind == Time && v.Err == nil:
 			values[c.Name] = []byte(v.Time.Format(time.RFC3339Nano))
 		default:
-			values[c.Name] = v.Bytes
+			values[c.Name] = bytes.Clone(v.Bytes)
 		}
 	}
 	return values
@@ -91,6 +112,7 @@ type reader struct {
 	table  *Table
 	row    *Values
 	event  *Event
+	maker  *Maker
 	reason string
 }
 
@@ -100,14 +122,14 @@ func (r *reader) fail(format string, args ...any) {
 	}
 }
 
-// value returns the role's column and value; false where there is none to
-// use, with the reason noted when one was needed.
-func (r *reader) value(role Role, needed bool) (Column, Value, bool) {
-	c, ok := r.table.Column(role)
-	if !ok {
-		return c, Value{}, false
+// value returns the role's column and value; nil where there is none to use,
+// with the reason noted when one was needed.
+func (r *reader) value(role Role, needed bool) (*Column, *Value) {
+	at := r.table.roles[role]
+	if at < 0 {
+		return nil, nil
 	}
-	v := r.row[role]
+	c, v := &r.table.Columns[at], &r.row[role]
 	switch {
 	case v.Err != nil:
 		r.fail("column %s: %v", c.Name, v.Err)
@@ -116,45 +138,67 @@ func (r *reader) value(role Role, needed bool) (Column, Value, bool) {
 	case v.Null && needed:
 		r.fail("column %s is NULL", c.Name)
 	}
-	return c, v, v.Present && !v.Null && v.Err == nil
+	if !v.Present || v.Null || v.Err != nil {
+		return c, nil
+	}
+	return c, v
 }
 
-func (r *reader) text(role Role, needed bool) string {
-	c, v, ok := r.value(role, needed)
-	if !ok {
-		return ""
-	}
-	if c.Kind != Binary && !utf8.Valid(v.Bytes) {
+// text is value for a column that must be text, or be made one.
+func (r *reader) text(role Role, needed bool) (*Column, *Value) {
+	c, v := r.value(role, needed)
+	if v != nil && c.Kind != Binary && !utf8.Valid(v.Bytes) {
 		r.fail("column %s is not valid UTF-8", c.Name)
-		return ""
+		return c, nil
 	}
-	return IDText(c, v.Bytes)
+	return c, v
+}
+
+// append adds the role's text to the maker's.
+func (r *reader) append(role Role, needed bool) {
+	if c, v := r.text(role, needed); v != nil {
+		r.maker.text = appendID(r.maker.text, c, v.Bytes)
+	}
+}
+
+// name is the role's text, which is likely to be one of few.
+func (r *reader) name(role Role, needed bool) string {
+	if _, v := r.text(role, needed); v != nil {
+		return r.maker.names.Get(v.Bytes, nil)
+	}
+	return ""
 }
 
 // IDText is the text of an id: for binary columns a lower-case UUID where it
 // is a BINARY(16), or a longer one that has only zeros behind sixteen bytes and
 // whose hex no message id could hold (Hibernate's BINARY(255)), else hex; what
 // it is for others.
-func IDText(c Column, b []byte) string {
+func IDText(c Column, b []byte) string { return string(appendID(nil, &c, b)) }
+
+func appendID(dst []byte, c *Column, b []byte) []byte {
 	switch {
 	case c.Kind != Binary:
-		return string(b)
+		return append(dst, b...)
 	case c.Length == 16 && len(b) == 16, len(b) == c.Length && longUUID(c) && len(bytes.TrimRight(b, "\x00")) <= 16:
-		return uuid.UUID(b[:16]).String()
+		dst = append(hex.AppendEncode(dst, b[:4]), '-')
+		dst = append(hex.AppendEncode(dst, b[4:6]), '-')
+		dst = append(hex.AppendEncode(dst, b[6:8]), '-')
+		dst = append(hex.AppendEncode(dst, b[8:10]), '-')
+		return hex.AppendEncode(dst, b[10:16])
 	}
-	return hex.EncodeToString(b)
+	return hex.AppendEncode(dst, b)
 }
 
 // longUUID tells whether a BINARY's hex is longer than the 255 bytes of a
 // message id.
-func longUUID(c Column) bool { return c.Length > 255/2 }
+func longUUID(c *Column) bool { return c.Length > 255/2 }
 
 // ParseID is the reverse of IDText: the value by which a query finds the row.
 func ParseID(c Column, id string) (any, error) {
 	if c.Kind != Binary {
 		return id, nil
 	}
-	if c.Length == 16 || (longUUID(c) && len(id) != 2*c.Length) {
+	if c.Length == 16 || (longUUID(&c) && len(id) != 2*c.Length) {
 		u, err := uuid.Parse(id)
 		if err != nil {
 			return nil, fmt.Errorf("schema: id %q is not a UUID, and column %s is %s", id, c.Name, c.Type)
@@ -170,30 +214,33 @@ func ParseID(c Column, id string) (any, error) {
 
 func (r *reader) payload() (body []byte, contentType string) {
 	tombstone := r.table.Layout == Debezium && r.row[RolePayload].Null
-	c, v, ok := r.value(RolePayload, !tombstone)
-	if !ok && !tombstone {
+	c, v := r.value(RolePayload, !tombstone)
+	switch {
+	case v != nil:
+		body = v.Bytes
+	case !tombstone:
 		return nil, ""
 	}
 	switch c.Kind {
 	case JSON:
-		return v.Bytes, "application/json"
+		return body, "application/json"
 	case Text:
-		if !utf8.Valid(v.Bytes) {
+		if !utf8.Valid(body) {
 			r.fail("column %s is not valid UTF-8", c.Name)
 		}
 		if c.Checked {
-			return v.Bytes, "application/json"
+			return body, "application/json"
 		}
-		return v.Bytes, "text/plain;charset=utf-8"
+		return body, "text/plain;charset=utf-8"
 	default:
-		return v.Bytes, "application/octet-stream"
+		return body, "application/octet-stream"
 	}
 }
 
 func (r *reader) createdAt() {
-	c, v, ok := r.value(RoleCreatedAt, false)
+	c, v := r.value(RoleCreatedAt, false)
 	switch {
-	case !ok:
+	case v == nil:
 	case c.Kind == Time:
 		r.event.CreatedAt = v.Time
 	default: // Eventuate: milliseconds since 1970
@@ -209,8 +256,8 @@ func (r *reader) createdAt() {
 // headers reads a JSON object. Nested values stay JSON text, since a message
 // header that holds a table is read by few clients.
 func (r *reader) headers() map[string]any {
-	c, v, ok := r.value(RoleHeaders, false)
-	if !ok || len(v.Bytes) == 0 {
+	c, v := r.value(RoleHeaders, false)
+	if v == nil || len(v.Bytes) == 0 {
 		return nil
 	}
 	decoder := json.NewDecoder(bytes.NewReader(v.Bytes))
@@ -258,8 +305,8 @@ func headerValue(text json.RawMessage) any {
 // trace adds what Debezium keeps of a span to the headers: the properties that
 // its tracing stored, traceparent among them, or the traceparent alone.
 func (r *reader) trace() {
-	c, v, ok := r.value(RoleTrace, false)
-	if !ok || len(v.Bytes) == 0 {
+	c, v := r.value(RoleTrace, false)
+	if v == nil || len(v.Bytes) == 0 {
 		return
 	}
 	text := string(v.Bytes)
