@@ -81,6 +81,9 @@ func (b *bench) stubRun(ctx context.Context, l load, c *costs) (first, end readi
 	if end, err = p.await(ctx, l.events); err != nil {
 		return first, end, err
 	}
+	if end.confirmed <= first.confirmed {
+		return first, end, fmt.Errorf("all of %d events were confirmed at the first look, too few to measure", l.events)
+	}
 	after, err := b.mysqldCPU()
 	if err != nil {
 		return first, end, err

@@ -31,7 +31,10 @@ func growth(ctx context.Context, b *bench) error {
 // and compares each with the 1× beside it. The start, which all have once, is
 // not counted.
 func (b *bench) growthOfLog(ctx context.Context) error {
-	unit := b.scale(growthUnit)
+	unit := growthUnit
+	if b.quick {
+		unit /= 10
+	}
 	loads, err := b.loads(ctx, 100, false, 90*unit, 9*unit, unit) // so that behind the places are 100, 10 and 1
 	if err != nil {
 		return err

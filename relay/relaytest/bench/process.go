@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // child is a process that the bench has started.
@@ -73,25 +75,14 @@ func (c *child) tail() string {
 	return strings.TrimSpace(string(text[max(0, len(text)-1500):]))
 }
 
-// cpu is the processor time, of user and system, that a process has taken, in
-// steps of ten milliseconds.
+// cpu is the processor time, of user and system, that a process has taken.
 func cpu(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
+	// The clock of a process, as clock_getcpuclockid(3) has it: CPUCLOCK_SCHED is 2.
+	var now unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|2), &now); err != nil {
+		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
 	}
-	// The name, the second field, ends with the last parenthesis; utime and stime
-	// are fields 14 and 15, in ticks, of which a second has 100.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields)+2)
-	}
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond, err
+	return time.Duration(now.Nano()), nil
 }
 
 // mysqldCPU is the processor time of the MySQL server so far.
@@ -182,7 +173,7 @@ func (p *relayProcess) await(ctx context.Context, n int) (reading, error) {
 	for {
 		confirmed, err := p.metric(ctx, "relay_events_confirmed_total")
 		now := reading{confirmed: int64(confirmed), after: time.Since(p.began)}
-		pause := 5 * time.Millisecond // it has not begun
+		pause := shortest // it has not begun
 		switch {
 		case err == nil && now.confirmed >= int64(n):
 			now.cpu, err = cpu(p.cmd.Process.Pid)
