@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,6 +54,9 @@ type Server struct {
 	database, table string
 	dialect         dialect
 	identity        string // what the dialect identifies it by
+
+	logins sync.Mutex
+	user   string // as the server knows it; empty: not yet asked
 }
 
 // Parse checks the configuration without any I/O. Its errors are about what
@@ -170,9 +174,15 @@ func (s *Server) account() string {
 	return "'" + s.dsn.User + "'@'%'"
 }
 
-// login asks the server on a new connection who the user is to it; empty when
-// it does not let it in. It names no database, since that may be refused.
-func (s *Server) login() (user string) {
+// login is who the user is to the server; empty when it does not let it in. It is
+// asked once, on a new connection that names no database, since that may be
+// refused.
+func (s *Server) login() string {
+	s.logins.Lock()
+	defer s.logins.Unlock()
+	if s.user != "" {
+		return s.user
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
 	dsn := s.dsn.Clone()
@@ -183,10 +193,10 @@ func (s *Server) login() (user string) {
 	}
 	db := sql.OpenDB(connector)
 	defer db.Close()
-	if db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&user) != nil {
+	if db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&s.user) != nil {
 		return ""
 	}
-	return user
+	return s.user
 }
 
 // Table reads the outbox table's definition.
