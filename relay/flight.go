@@ -62,6 +62,7 @@ func (s *session) settle(receipt exchange.Receipt, now time.Time) error {
 	if next := s.lanes.leave(it); next != nil {
 		s.publish(next)
 	}
+	it.event.Payload, it.event.Headers = nil, nil // it may wait long for one before it
 	return nil
 }
 

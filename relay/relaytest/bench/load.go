@@ -102,6 +102,22 @@ func savePlace(ctx context.Context, db *sql.DB, database, path string) error {
 	if err := db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.server_uuid").Scan(&state.GTIDSet, &state.ServerUUID); err != nil {
 		return err
 	}
+	rows, err := db.QueryContext(ctx, `SELECT column_name, column_type, IF(data_type IN ('char', 'binary'), character_octet_length, 0), COALESCE(character_set_name, '')
+		FROM information_schema.columns WHERE table_schema = ? AND table_name = 'outbox' ORDER BY ordinal_position`, database)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() { // without them, a relay looks for the table's alterations in all of the log first
+		var c checkpoint.Column
+		if err := rows.Scan(&c.Name, &c.Type, &c.Octets, &c.Charset); err != nil {
+			return err
+		}
+		state.Columns = append(state.Columns, c)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
 	file, err := checkpoint.Open(path)
 	if err != nil {
 		return err
