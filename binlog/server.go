@@ -55,8 +55,8 @@ type Server struct {
 	dialect         dialect
 	identity        string // what the dialect identifies it by
 
-	logins sync.Mutex
-	user   string // as the server knows it; empty: not yet asked
+	accounts sync.Mutex
+	user     string // as the server knows it; empty: not yet asked
 }
 
 // Parse checks the configuration without any I/O. Its errors are about what
@@ -164,25 +164,23 @@ func (s *Server) explain(err error) error {
 	return fmt.Errorf("binlog: %s at %s: %w", s.Flavor.Product(), s.dsn.Addr, err)
 }
 
-// account is the user for a GRANT statement, as the server knows it, or else
-// with any host.
+// account is the user for a GRANT statement, as the server knows it, which is
+// asked once, or else with any host.
 func (s *Server) account() string {
-	current := s.login()
-	if at := strings.LastIndexByte(current, '@'); at >= 0 {
-		return "'" + current[:at] + "'@'" + current[at+1:] + "'"
+	s.accounts.Lock()
+	defer s.accounts.Unlock()
+	if s.user == "" {
+		s.user = s.login()
+	}
+	if at := strings.LastIndexByte(s.user, '@'); at >= 0 {
+		return "'" + s.user[:at] + "'@'" + s.user[at+1:] + "'"
 	}
 	return "'" + s.dsn.User + "'@'%'"
 }
 
-// login is who the user is to the server; empty when it does not let it in. It is
-// asked once, on a new connection that names no database, since that may be
-// refused.
-func (s *Server) login() string {
-	s.logins.Lock()
-	defer s.logins.Unlock()
-	if s.user != "" {
-		return s.user
-	}
+// login asks the server on a new connection who the user is to it; empty when
+// it does not let it in. It names no database, since that may be refused.
+func (s *Server) login() (user string) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
 	dsn := s.dsn.Clone()
@@ -193,10 +191,10 @@ func (s *Server) login() string {
 	}
 	db := sql.OpenDB(connector)
 	defer db.Close()
-	if db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&s.user) != nil {
+	if db.QueryRowContext(ctx, "SELECT CURRENT_USER()").Scan(&user) != nil {
 		return ""
 	}
-	return s.user
+	return user
 }
 
 // Table reads the outbox table's definition.
