@@ -23,7 +23,7 @@ type feed struct {
 }
 
 // feedBytes is how many bytes of payloads a feed holds before the reader waits.
-const feedBytes = 1 << 20
+const feedBytes = 256 << 10
 
 func newFeed(most int) *feed {
 	return &feed{most: most, ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}

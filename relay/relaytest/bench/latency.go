@@ -63,7 +63,7 @@ func (o *outfit) halfOfDrain(ctx context.Context, b *bench) (rate float64, from 
 
 // latencyAt measures at one rate.
 func (o *outfit) latencyAt(ctx context.Context, b *bench, rate float64, what string) error {
-	span := 20 * time.Second
+	span := 10 * time.Second
 	if b.quick {
 		span = 3 * time.Second
 	}
