@@ -439,3 +439,38 @@ func eventually(t *testing.T, what string, condition func() bool) {
 		}
 	}
 }
+
+// A broker that lets a connection have three channels: one is the library's.
+func TestFewChannels(t *testing.T) {
+	opened := make(chan uint16, 16)
+	url := startBroker(t, func(b *fakeBroker) {
+		b.on[methodStartOk] = func(uint16) bool {
+			b.send(0, method{10, 30}, 0, 3, 0, 2, 0, 0, 0, 10)
+			return true
+		}
+		b.on[method{85, 10}] = func(channel uint16) bool {
+			opened <- channel
+			b.send(channel, method{85, 11})
+			return true
+		}
+		b.on[methodPublish] = func(channel uint16) bool {
+			b.send(channel, methodAck, tagged(1, 0)...)
+			return true
+		}
+		b.serve()
+	})
+	p, err := Dial(t.Context(), Config{URL: url, Exchange: "outbox", Channels: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if got := []uint16{<-opened, <-opened}; !cmp.Equal(got, []uint16{3, 2}) || len(opened) > 0 {
+		t.Errorf("opened channels %d and %d more, want 3 and 2", got, len(opened))
+	}
+	p.Publish(events(2)...)
+	for _, r := range receive(t, p, 2) {
+		if r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+}

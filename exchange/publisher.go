@@ -163,7 +163,8 @@ func newPublisher(l *link, cfg Config) *Publisher {
 		unblocked:  make(chan struct{}),
 	}
 	close(p.unblocked)
-	for i := range max(cfg.Channels, 1) {
+	most := int(l.Config.ChannelMax) - 1 // one is left to the library
+	for i := range max(1, min(cfg.Channels, most)) {
 		p.channels = append(p.channels, newChannel(l.Config.ChannelMax-uint16(i)))
 	}
 	return p

@@ -34,8 +34,8 @@ type ownChannels struct {
 }
 
 const (
-	tapRead   = 64 << 10  // bytes that are read from the connection at a time
-	longFrame = 256 << 10 // more than a frame of an own channel has, but for a body
+	tapRead   = 64 << 10 // bytes that are read from the connection at a time
+	longFrame = 16 << 20 // more than a frame of an own channel has, but for a body
 )
 
 func newTap(conn net.Conn) *tap {

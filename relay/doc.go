@@ -5,12 +5,12 @@
 // Invariant: the checkpoint on disk never covers a transaction with an event
 // that the broker has not confirmed and routed.
 //
-//	Source.Next ──► session.admit ──► lanes ──► Publisher.Publish
-//	 (transactions)     │                           │
-//	                    ▼                           ▼
-//	                  ledger ◄── session.settle ◄── Receipts
-//	                    │
-//	                    └──► checkpoint.File.Save, on a tick and at the end
+//	Source.Next ──► feed ──► session.admit ──► lanes ──► Publisher.Publish
+//	 (transactions)              │                           │
+//	                             ▼                           ▼
+//	                           ledger ◄── session.settle ◄── Receipts
+//	                             │
+//	                             └──► checkpoint.File.Save, on a tick and at the end
 //
 // One goroutine (session.run) owns the ledger, the lanes and the window. The
 // ledger numbers events in commit order and lets its state move over an event
@@ -20,6 +20,11 @@
 // transaction is. Lanes hold an event back until the one before it of the same
 // aggregate is confirmed. The window is the back-pressure: beyond it nothing
 // is read.
+//
+// What is handed over from goroutine to goroutine goes many at a time: who is
+// busy finds more when it comes back. The reader fills the feed (feed.go) up to a
+// bound, the session gives the publisher all that may go out, and receipts come
+// in lists, as the broker confirms (flight.go). Nobody waits for a batch to fill.
 //
 // Replay of log files (history.go) runs the same session on a binlog.Playback.
 // It has no checkpoint: what is confirmed is known to the process alone, and an

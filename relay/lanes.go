@@ -14,7 +14,7 @@ const (
 )
 
 // strictChannels is how many channels a relay in strict order publishes on.
-const strictChannels = 8
+const strictChannels = 4
 
 // lanes keeps the events of one aggregate behind each other. It is used by
 // one goroutine.

@@ -28,12 +28,12 @@ type part struct {
 
 // parts are in the order of the table.
 var parts = []part{
+	{[]string{"start"}, start}, // first: the broker is busy for a while with what the others leave
 	{[]string{"drain", "cpu"}, drain},
 	{[]string{"ceiling"}, ceiling},
 	{[]string{"catch-up"}, catchUp},
 	{[]string{"latency"}, latency},
 	{[]string{"memory"}, memory},
-	{[]string{"start"}, start},
 	{[]string{"growth"}, growth},
 }
 
