@@ -11,7 +11,7 @@ help:
 	@echo 'make demo   writer, relay, consumers and kills, then the table (SEED=n, ARGS=...)'
 	@echo 'make crash  20 minutes of faults on servers of its own, then the table (SEED=n, DURATION=3m, ARGS=...)'
 	@echo 'make soak   memory and time of one transaction of 1,000,000 rows, and of a backfill of a table of 10,000,000'
-	@echo 'make bench  how fast, how cheap, beside what else could do it: one table, half an hour (ARGS="-only drain -runs 1", ARGS=-quick)'
+	@echo 'make bench  how fast, how cheap, beside what else could do it: one table, 40 minutes (ARGS="-only drain -runs 1", ARGS=-quick)'
 	@echo 'make dist   the release of this commit: .tar.gz and .deb for linux on amd64 and arm64, in dist/'
 	@echo 'make dist-test  build it twice, compare, install it in a throw-away Debian, run it under systemd'
 	@echo 'make check  gofmt, vet, staticcheck, go mod tidy'

@@ -453,8 +453,10 @@ func TestFewChannels(t *testing.T) {
 			b.send(channel, method{85, 11})
 			return true
 		}
+		tag := uint64(0)
 		b.on[methodPublish] = func(channel uint16) bool {
-			b.send(channel, methodAck, tagged(1, 0)...)
+			tag++
+			b.send(channel, methodAck, tagged(tag, 0)...)
 			return true
 		}
 		b.serve()

@@ -28,9 +28,9 @@ type Config struct {
 	// to 0: declare nothing, check that the exchange exists and is fit.
 	Partitions int
 
-	// Channels is how many channels the events are spread over. The broker serves
-	// them at the same time: with more than one, events that are in flight
-	// together reach their queues in any order. Defaults to 1.
+	// Channels is how many channels the events are spread over, where there are
+	// many. The broker serves them at the same time: with more than one, events
+	// that are in flight together reach their queues in any order. Defaults to 1.
 	Channels int
 
 	// Limit keeps over several Publishers what the broker tells of its size
@@ -99,7 +99,7 @@ type Publisher struct {
 	queue     []*schema.Event // published, and not yet taken by the writer
 	channels  []*channel
 	opened    int           // channels
-	next      int           // the channel that the next event takes; pump's
+	next      int           // the channel that the next write is on; pump's
 	settled   []Receipt     // not yet in receipts
 	ended     bool          // receipts is closed
 	err       error         // set before that

@@ -77,20 +77,25 @@ func (p *Publisher) awaitUnblocked() bool {
 // frames puts the frames of the first events into the buffer, as many as make a
 // write, and notes that they are sent: the broker can answer as soon as they
 // are written. An event that no message can carry has its receipt at once.
+//
+// A write is on one channel, and behind a full one the next channel takes its
+// turn: so the broker's answers are for many events, too, and who sends little
+// uses one channel.
 func (p *Publisher) frames(buffer []byte, events []*schema.Event) (_ []byte, n int) {
 	var bad []Receipt
-	next := p.next
+	c := p.channels[p.next]
 	for n < len(events) && len(buffer) < pumpWrite {
 		ev := events[n]
 		err := p.limit.check(ev)
 		if err == nil {
-			buffer, err = p.message.append(buffer, p.channels[next].id, ev)
+			buffer, err = p.message.append(buffer, c.id, ev)
 		}
 		if n++; err != nil {
 			bad = append(bad, Receipt{Event: ev, Err: err})
-			continue
 		}
-		next = (next + 1) % len(p.channels)
+	}
+	if len(buffer) >= pumpWrite {
+		p.next = (p.next + 1) % len(p.channels)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,9 +104,7 @@ func (p *Publisher) frames(buffer []byte, events []*schema.Event) (_ []byte, n i
 			p.settled, bad = append(p.settled, bad[0]), bad[1:]
 			continue
 		}
-		c := p.channels[p.next]
 		c.flights = append(c.flights, ev)
-		p.next = (p.next + 1) % len(p.channels)
 	}
 	p.hand()
 	return buffer, n

@@ -30,8 +30,8 @@ func TestSessionRelays(t *testing.T) {
 	t.Parallel()
 	tr := begin(t, trialConfig{})
 	tr.broker.confirmAll()
-	tr.give(whole(11, "a-1", "a-2"), whole(12), whole(13, "b-1"))
-	tr.wantSent("a-1", "a-2", "b-1")
+	tr.give(whole(11, "a-1", "b-1"), whole(12), whole(13, "c-1"))
+	tr.wantSent("a-1", "b-1", "c-1")
 	tr.stop()
 	if err := tr.end(); err != nil {
 		t.Error(err)

@@ -63,6 +63,9 @@ func TestMetrics(t *testing.T) {
 	d := r.start("--partitions", "1", "--window", "100", "--listen", address)
 	version := strings.TrimPrefix(run(t, nil, "version").stdout, "relay ")
 	version = version[:strings.LastIndex(version, " go")]
+	if at := strings.LastIndexByte(version, ' '); at > 0 && strings.HasSuffix(version, "Z") { // the commit's date
+		version = version[:at]
+	}
 	look := func() scraped { return scrape(t, address) }
 	settled := func() {
 		t.Helper()
