@@ -20,27 +20,32 @@ func TestOwnAllocations(t *testing.T) {
 	} {
 		log := ownLoads(tt.rows).log(2 * tt.transactions)
 		w := newWire().events(log.events...)
-		st := gatherStream(t, w)
-		st.assembler.decoder.table = seedTable(t)
-		events := 0
-		read := func() {
-			for n := 0; n < tt.transactions; {
-				tx, err := st.Next(t.Context())
-				if errors.Is(err, io.ErrUnexpectedEOF) {
-					return
+		count := func() float64 {
+			st := gatherStream(t, &wire{data: w.data})
+			st.assembler.decoder.table = seedTable(t)
+			events := 0
+			got := testing.AllocsPerRun(1, func() { // which reads half of the log before it counts
+				for n := 0; n < tt.transactions; {
+					tx, err := st.Next(t.Context())
+					if errors.Is(err, io.ErrUnexpectedEOF) {
+						return
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					if events += len(tx.Events); tx.Last {
+						n++
+					}
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if events += len(tx.Events); tx.Last {
-					n++
-				}
+			})
+			if events != 2*tt.rows*tt.transactions {
+				t.Fatalf("got %d events, want %d", events, 2*tt.rows*tt.transactions)
 			}
+			return got
 		}
-		got := testing.AllocsPerRun(1, read) // which reads half of the log before it counts
-		if events != 2*tt.rows*tt.transactions {
-			t.Fatalf("got %d events, want %d", events, 2*tt.rows*tt.transactions)
-		}
+		// The count is the whole process's: what else allocates meanwhile is not in
+		// the least of several.
+		got := min(count(), count(), count())
 		// The watch on the context takes three for each time that the connection is
 		// read.
 		got -= 3 * float64(len(w.data)/packetsRead+1) / 2
