@@ -1,7 +1,6 @@
 package binlog
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -27,13 +26,10 @@ type Backfill struct {
 	// SnapshotAt is the server's time just after the snapshot was taken.
 	SnapshotAt time.Time
 
-	server *Server
-	table  *schema.Table
+	rowReader
 	behind *schema.Table // as it was at the position; nil: not known
 	conn   *sql.Conn
 	rows   *sql.Rows
-	roles  []schema.Role // of the selected columns
-	cells  []sql.RawBytes
 	keys   []schema.Role   // by which the rows are ordered
 	late   map[string]bool // ids of rows that were inserted after the position
 }
@@ -56,7 +52,7 @@ func (s *Server) BackfillFrom(ctx context.Context, table, behind *schema.Table, 
 	if err != nil {
 		return nil, s.explain(err)
 	}
-	b := &Backfill{server: s, table: table, behind: behind, conn: conn, keys: keys(table)}
+	b := &Backfill{rowReader: rowReader{server: s, table: table}, behind: behind, conn: conn, keys: keys(table)}
 	if err := b.open(ctx, position, after, until); err != nil {
 		b.Close()
 		return nil, err
@@ -183,20 +179,6 @@ func (b *Backfill) query(ctx context.Context, after string) error {
 	return nil
 }
 
-// selection is SELECT … FROM for the columns of all roles, which values reads.
-func (b *Backfill) selection() string {
-	b.roles = nil
-	var names []string
-	for r := range schema.Role(schema.Roles) {
-		if _, ok := b.table.Column(r); ok {
-			b.roles = append(b.roles, r)
-			names = append(names, b.selected(r))
-		}
-	}
-	b.cells = make([]sql.RawBytes, len(names))
-	return "SELECT " + strings.Join(names, ", ") + " FROM " + b.from()
-}
-
 // where is the WHERE clause for the rows behind a cursor, up to Until, that are
 // not published; empty where there are no conditions.
 func (b *Backfill) where(after string) (clause string, args []any, err error) {
@@ -292,48 +274,6 @@ func (b *Backfill) row() (*Tx, error) {
 	return &Tx{Events: []schema.Event{event}, CommittedAt: event.CreatedAt, Last: true, Cursor: b.cursor(at)}, nil
 }
 
-// values reads the row that rows is at.
-func (b *Backfill) values(rows *sql.Rows) (row schema.Values, err error) {
-	if err := rows.Scan(pointers(b.cells)...); err != nil {
-		return row, b.server.explain(err)
-	}
-	for i, r := range b.roles {
-		v := schema.Value{Present: true, Null: b.cells[i] == nil}
-		column, _ := b.table.Column(r)
-		switch {
-		case v.Null:
-		case column.Kind == schema.Time && strings.HasPrefix(string(b.cells[i]), "0000-00-00"):
-			v.Null = true
-		case column.Kind == schema.Time:
-			if v.Time, v.Err = b.time(column, string(b.cells[i])); v.Err != nil {
-				v.Bytes = bytes.Clone(b.cells[i])
-			}
-		case column.Converted():
-			if v.Bytes, v.Err = schema.UTF8(column.Charset, b.cells[i]); v.Err != nil {
-				v.Bytes = bytes.Clone(b.cells[i])
-			}
-		default:
-			v.Bytes = append([]byte{}, b.cells[i]...)
-		}
-		row[r] = v
-	}
-	return row, nil
-}
-
-// time reads what SELECT prints of a DATETIME, written in the table's zone,
-// or of a TIMESTAMP, printed in UTC.
-func (b *Backfill) time(column schema.Column, text string) (time.Time, error) {
-	zone := b.table.Zone()
-	if column.Zoned {
-		zone = time.UTC
-	}
-	t, err := time.ParseInLocation("2006-01-02 15:04:05.999999", text, zone)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is not a time", text)
-	}
-	return t.UTC(), nil
-}
-
 // Close ends the snapshot.
 func (b *Backfill) Close() {
 	if b.rows != nil {
@@ -342,23 +282,6 @@ func (b *Backfill) Close() {
 	// The session's settings must not reach the pool: drop the connection.
 	b.conn.Raw(func(any) error { return driver.ErrBadConn })
 	b.conn.Close()
-}
-
-func (b *Backfill) from() string { return b.server.quoted() }
-
-func (b *Backfill) name(r schema.Role) string {
-	column, _ := b.table.Column(r)
-	return quote(column.Name)
-}
-
-// selected is what a query asks for to have a column's bytes: as they are
-// stored where the server would put a question mark for what it cannot
-// convert.
-func (b *Backfill) selected(r schema.Role) string {
-	if column, _ := b.table.Column(r); column.Converted() {
-		return "CAST(" + quote(column.Name) + " AS BINARY)"
-	}
-	return b.name(r)
 }
 
 // cursor writes a row's keys as JSON text: those whose raw bytes it has in hex.
@@ -372,12 +295,4 @@ func (b *Backfill) cursor(values []sql.RawBytes) string {
 	}
 	text, _ := json.Marshal(at) // of strings: it cannot fail
 	return string(text)
-}
-
-func pointers(cells []sql.RawBytes) []any {
-	list := make([]any, len(cells))
-	for i := range cells {
-		list[i] = &cells[i]
-	}
-	return list
 }

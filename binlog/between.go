@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/outboxrelay/relay/schema"
@@ -39,7 +38,7 @@ func (s *Server) Between(ctx context.Context, table *schema.Table, from, to time
 	if created.Kind == schema.Time && !created.Zoned && table.Zone() != time.UTC {
 		from, to = from.Add(-time.Hour), to.Add(time.Hour)
 	}
-	first, last := moment(created, table, from), moment(created, table, to)
+	first, last := table.Moment(created, from), table.Moment(created, to)
 	if begin {
 		first = ""
 	}
@@ -79,7 +78,7 @@ func (s *Server) look(ctx context.Context, table *schema.Table) (*Backfill, erro
 	if err != nil {
 		return nil, s.explain(err)
 	}
-	b := &Backfill{server: s, table: table, conn: conn, keys: keys(table)}
+	b := &Backfill{rowReader: rowReader{server: s, table: table}, conn: conn, keys: keys(table)}
 	if _, err := conn.ExecContext(ctx, "SET SESSION time_zone = '+00:00'"); err != nil {
 		b.Close()
 		return nil, s.explain(err)
@@ -116,17 +115,4 @@ func (b *Backfill) ids(ctx context.Context, r Range, created schema.Column, firs
 func edge(keys ...string) string {
 	text, _ := json.Marshal(cursor(keys)) // of strings: it cannot fail
 	return string(text)
-}
-
-// moment is a time as the column has it: milliseconds since 1970 in an integer
-// one.
-func moment(column schema.Column, table *schema.Table, t time.Time) string {
-	if column.Kind == schema.Integer {
-		return strconv.FormatInt(t.UnixMilli(), 10)
-	}
-	zone := table.Zone()
-	if column.Zoned {
-		zone = time.UTC
-	}
-	return t.In(zone).Format("2006-01-02 15:04:05.000000")
 }

@@ -139,7 +139,10 @@ func (s *Server) Address() string { return s.dsn.Addr }
 func (s *Server) TableName() string { return s.database + "." + s.table }
 
 // explain sorts the server's refusals by their number.
-func (s *Server) explain(err error) error {
+func (s *Server) explain(err error) error { return s.explainFor(err, "SELECT") }
+
+// explainFor is explain of what needs a privilege on the table.
+func (s *Server) explainFor(err error, privilege string) error {
 	var refusal *mysql.MySQLError
 	if unsafe := s.explainTLS(err); unsafe != nil {
 		return unsafe
@@ -151,9 +154,9 @@ func (s *Server) explain(err error) error {
 	case 1045, 1698: // ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
 		return fmt.Errorf("%w: %s at %s: %s; check the user and password of --mysql-dsn, or --mysql-password-file%s", ErrAuth, s.Flavor.Product(), s.dsn.Addr, refusal.Message, s.lacks())
 	case 1044: // ER_DBACCESS_DENIED_ERROR
-		return fmt.Errorf("%w: %s at %s: %s; type: GRANT SELECT ON %s TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal.Message, s.quoted(), s.account())
+		return fmt.Errorf("%w: %s at %s: %s; type: GRANT %s ON %s TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal.Message, privilege, s.quoted(), s.account())
 	case 1142, 1143: // ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
-		return fmt.Errorf("%w: %s at %s: %s; type: GRANT SELECT ON %s TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal.Message, s.quoted(), s.account())
+		return fmt.Errorf("%w: %s at %s: %s; type: GRANT %s ON %s TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal.Message, privilege, s.quoted(), s.account())
 	case 1193, 1231: // ER_UNKNOWN_SYSTEM_VARIABLE, ER_WRONG_VALUE_FOR_VAR
 		return fmt.Errorf("%w: %s at %s: %s; look at the parameters behind the ? of --mysql-dsn", ErrSettings, s.Flavor.Product(), s.dsn.Addr, refusal.Message)
 	case 1049: // ER_BAD_DB_ERROR
