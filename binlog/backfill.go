@@ -32,6 +32,8 @@ type Backfill struct {
 	rows   *sql.Rows
 	keys   []schema.Role   // by which the rows are ordered
 	late   map[string]bool // ids of rows that were inserted after the position
+	// wanted are the rows to read, published or not; nil: those of a backfill.
+	wanted *schema.Selection
 }
 
 // cursor is a row's place in the order, as text, in the order of keys.
@@ -70,7 +72,8 @@ func keys(table *schema.Table) []schema.Role {
 	return []schema.Role{schema.RoleCreatedAt, schema.RoleID}
 }
 
-func (b *Backfill) open(ctx context.Context, position *GTIDSet, after, until string) error {
+// begin takes the snapshot.
+func (b *Backfill) begin(ctx context.Context) error {
 	for _, statement := range []string{
 		"SET SESSION net_write_timeout = 86400", // a broker that is away must not cost the snapshot
 		"SET SESSION time_zone = '+00:00'",
@@ -88,6 +91,13 @@ func (b *Backfill) open(ctx context.Context, position *GTIDSet, after, until str
 		return b.server.explain(err)
 	}
 	b.SnapshotAt = time.UnixMicro(micros).UTC()
+	return nil
+}
+
+func (b *Backfill) open(ctx context.Context, position *GTIDSet, after, until string) error {
+	if err := b.begin(ctx); err != nil {
+		return err
+	}
 	if err := b.ordered(ctx); err != nil {
 		return err
 	}
@@ -180,10 +190,14 @@ func (b *Backfill) query(ctx context.Context, after string) error {
 }
 
 // where is the WHERE clause for the rows behind a cursor, up to Until, that are
-// not published; empty where there are no conditions.
+// not published, or selected; empty where there are no conditions.
 func (b *Backfill) where(after string) (clause string, args []any, err error) {
 	var conditions []string
-	if status, ok := b.table.Column(schema.RoleStatus); ok { // <=>: NULL is not published
+	if b.wanted != nil {
+		if conditions, args, err = b.chosen(*b.wanted); err != nil {
+			return "", nil, err
+		}
+	} else if status, ok := b.table.Column(schema.RoleStatus); ok { // <=>: NULL is not published
 		published := "'published'"
 		if status.Kind == schema.Integer { // Eventuate: 0 or 1
 			published = "1"
@@ -253,9 +267,10 @@ func (b *Backfill) Next(ctx context.Context) (*Tx, error) {
 			break
 		}
 		tx, err := b.row()
-		if err != nil || !b.late[tx.Events[0].ID] {
-			return tx, err
+		if err == nil && (b.late[tx.Events[0].ID] || b.wanted != nil && !b.wanted.Takes(&tx.Events[0])) {
+			continue
 		}
+		return tx, err
 	}
 	return nil, io.EOF
 }

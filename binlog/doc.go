@@ -26,8 +26,8 @@
 // its own. A Stream gathers those without outbox rows and hands them out as
 // Tx.Before of what comes next (gathered.go).
 //
-// Backfill reads the same Tx values out of the table itself; Between finds the
-// part of it for a time. LocateFile and LocateTime translate a place in the log
+// Backfill reads the same Tx values out of the table itself, Select those of chosen
+// rows; Between finds the part of it for a time. LocateFile and LocateTime translate a place in the log
 // and a time to a position, by a walk over the groups of a log file.
 //
 // What else text may write to the outbox through is looked up as it is by the time
@@ -77,6 +77,7 @@
 //	log gone before the position                  ErrPurged
 //	position ahead of the server                  ErrDiverged
 //	no such place or time in the log              ErrPlace
+//	rows chosen by what the table does not have   ErrSelection
 //	columns of a row not known, table gone        ErrChanged
 //	log files encrypted, foreign, not in a row    ErrFiles
 //	text whose rows can't be told, lost XA,

@@ -45,8 +45,9 @@ const (
 // message makes the frames of events.
 type message struct {
 	exchange string
-	replayed bool // marks all as sent late
-	frameMax int  // bytes of a frame, its eight included; 0: no limit
+	queue    string // not empty: straight to it, by the broker's default exchange
+	replayed bool   // marks all as sent late
+	frameMax int    // bytes of a frame, its eight included; 0: no limit
 }
 
 // append puts the frames of ev behind dst: the method, the header and the body
@@ -60,8 +61,11 @@ func (m *message) append(dst []byte, channel uint16, ev *schema.Event) ([]byte, 
 	start := len(dst)
 	to, at := beginFrame(dst, frameMethod, channel)
 	to = append(be.AppendUint32(to, basicPublish), 0, 0)
-	to = appendShort(to, m.exchange)
-	to = appendShort(to, routingKey(ev.AggregateID))
+	if m.queue != "" {
+		to = appendShort(appendShort(to, ""), m.queue)
+	} else {
+		to = appendShort(appendShort(to, m.exchange), routingKey(ev.AggregateID))
+	}
 	to = append(to, 1) // mandatory
 	to = endFrame(to, at)
 

@@ -24,6 +24,10 @@ type Config struct {
 	// Exchange is the name of the consistent-hash exchange. Required.
 	Exchange string
 
+	// Queue is the name of a queue that is there: events go straight to it, and
+	// past the exchange. Defaults to none.
+	Queue string
+
 	// Partitions is the number of queues to declare with the exchange. Defaults
 	// to 0: declare nothing, check that the exchange exists and is fit.
 	Partitions int
@@ -125,7 +129,12 @@ func Dial(ctx context.Context, cfg Config) (*Publisher, error) {
 		return nil, err
 	}
 	var p *Publisher
-	if err = topology(ctx, l, cfg.Exchange, cfg.Partitions); err == nil {
+	if cfg.Queue != "" {
+		err = checkQueue(ctx, l, cfg.Queue)
+	} else {
+		err = topology(ctx, l, cfg.Exchange, cfg.Partitions)
+	}
+	if err == nil {
 		p = newPublisher(l, cfg)
 		err = p.open(ctx)
 	}
@@ -149,7 +158,7 @@ func newPublisher(l *link, cfg Config) *Publisher {
 		link:       l,
 		exchange:   cfg.Exchange,
 		partitions: cfg.Partitions,
-		message:    message{exchange: cfg.Exchange, replayed: cfg.Replayed, frameMax: l.Config.FrameSize},
+		message:    message{exchange: cfg.Exchange, queue: cfg.Queue, replayed: cfg.Replayed, frameMax: l.Config.FrameSize},
 		limit:      limit,
 		log:        cfg.Logger,
 		receipts:   make(chan []Receipt, 1),

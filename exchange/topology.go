@@ -179,6 +179,19 @@ func topology(ctx context.Context, l *link, exchange string, partitions int) err
 	return nil
 }
 
+// checkQueue refuses a queue that is not there.
+func checkQueue(ctx context.Context, l *link, name string) error {
+	if len(name) > maxShort {
+		return fmt.Errorf("%w: its name has %d bytes, %d are possible at most: %.40q", ErrQueue, len(name), maxShort, name)
+	}
+	q, err := lookAtQueue(ctx, l, name)
+	if err == nil && !q.Found {
+		err = fmt.Errorf("%w: queue %q does not exist at %s; next: rabbitmqadmin%s declare queue --name %s --type quorum --durable true",
+			ErrQueue, name, l.endpoint, vhostFlag(l.endpoint), name)
+	}
+	return err
+}
+
 // checkExchange tells whether the exchange exists, and with a nil error that it
 // is of the right kind. The broker answers the first question only when asked
 // passively, and the second, which is about the type, only when asked to

@@ -26,9 +26,11 @@
 // bound, the session gives the publisher all that may go out, and receipts come
 // in lists, as the broker confirms (flight.go). Nobody waits for a batch to fill.
 //
-// Replay of log files (history.go) runs the same session on a binlog.Playback.
-// It has no checkpoint: what is confirmed is known to the process alone, and an
-// early end names the rest.
+// Replay sends chosen events again, by the same session with another source and no
+// checkpoint (resend.go): rows of the table (replayrows.go) from a snapshot, those
+// of log files (history.go) from a binlog.Playback, copies of parked ones
+// (replaycopy.go). What is confirmed is known to the process alone, and an early end
+// names the rest.
 //
 // The checkpoint keeps the table's columns as they are at its position
 // (columns.go), by which a log that does not name them is read from there on.

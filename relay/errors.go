@@ -43,6 +43,7 @@ var exits = []struct {
 }{
 	{ErrUsage, ExitUsage},
 	{exchange.ErrURL, ExitUsage},
+	{binlog.ErrSelection, ExitUsage},
 	{ErrDifferences, ExitDifferences},
 	{binlog.ErrUnreadable, ExitBadEvent},
 	{binlog.ErrDamaged, ExitBadEvent},

@@ -27,6 +27,7 @@ func TestExitCode(t *testing.T) {
 		{ErrDifferences, 3},
 		{ErrUsage, 64},
 		{exchange.ErrURL, 64},
+		{binlog.ErrSelection, 64},
 		{&schema.BadEventError{ID: "1"}, 65},
 		{binlog.ErrUnreadable, 65},
 		{binlog.ErrDamaged, 65},

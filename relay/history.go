@@ -6,24 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/rs/zerolog"
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
-	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/schema"
 )
 
-// HistoryOrder says which log files to replay, and where to.
+// HistoryOrder says which log files to replay, and what of them where to.
 type HistoryOrder struct {
-	Files   []string
-	Only    *binlog.GTIDSet // the transactions to replay. Defaults to all (nil).
-	Publish bool            // to the broker; else lines of JSON
-	DryRun  bool            // only count
+	Again
+	Files []string
+	Only  *binlog.GTIDSet // the transactions to replay. Defaults to all (nil).
 }
 
 // replayer replays log files.
@@ -36,9 +34,7 @@ type replayer struct {
 	mapped  bool        // a session saw changes of the table
 	unseen  bool        // and text that may have been one
 	within  binlog.GTID // the transaction that the last session stopped in
-
-	secret       secret       // of the broker
-	certificates certificates // for it
+	counts  bool        // how much there is, before it is sent
 }
 
 // ReplayHistory replays the outbox inserts that stand in log files: for
@@ -51,16 +47,28 @@ type replayer struct {
 // it may be empty.
 func ReplayHistory(ctx context.Context, cfg Config, order HistoryOrder, out io.Writer) error {
 	cfg.setDefaults()
+	cfg.Broker = order.broker(cfg.Broker)
 	r, err := openHistory(ctx, cfg, order)
 	switch {
 	case err != nil:
 		return err
 	case order.DryRun:
 		return r.count(ctx, len(order.Files), out)
-	case order.Publish:
-		return r.publish(ctx)
+	case order.To == ToLines:
+		return r.print(ctx, out)
 	}
-	return r.print(ctx, out)
+	if !order.Yes {
+		events := 0
+		r.counts = true
+		if err := r.each(ctx, func(tx *binlog.Tx) error { events += len(tx.Events); return nil }); err != nil {
+			return err
+		}
+		r.counts = false
+		if err := order.allow(events, cfg.Broker); err != nil {
+			return err
+		}
+	}
+	return r.publish(ctx)
 }
 
 func openHistory(ctx context.Context, cfg Config, order HistoryOrder) (*replayer, error) {
@@ -101,7 +109,6 @@ func openHistory(ctx context.Context, cfg Config, order HistoryOrder) (*replayer
 	}
 	r := &replayer{
 		cfg: cfg, order: order, log: cfg.Logger, archive: archive, only: archive.Set,
-		secret: secret{path: cfg.BrokerPasswordFile}, certificates: certificates{files: cfg.BrokerTLS},
 	}
 	if order.Only != nil {
 		r.only = order.Only
@@ -121,8 +128,9 @@ func openHistory(ctx context.Context, cfg Config, order HistoryOrder) (*replayer
 func (r *replayer) each(ctx context.Context, f func(*binlog.Tx) error) error {
 	p := r.archive.Play(ctx, r.only.Has)
 	defer p.Close()
+	source := selecting{p, r.order.Selection}
 	for {
-		tx, err := p.Next(ctx)
+		tx, err := source.Next(ctx)
 		switch {
 		case err == io.EOF:
 			r.end(p)
@@ -142,6 +150,9 @@ func (r *replayer) each(ctx context.Context, f func(*binlog.Tx) error) error {
 
 // end tells what a reader of the files must know.
 func (r *replayer) end(p *binlog.Playback) {
+	if r.counts {
+		return
+	}
 	if files := r.order.Files; !r.archive.Ended && r.order.Only == nil {
 		r.log.Warn().Str("file", files[len(files)-1]).Msg("the last file has no end, as one has that its server is writing, or that is cut off: what came behind its last whole transaction is not replayed")
 	}
@@ -236,45 +247,43 @@ func (b *badEvents) err() error {
 // publish sends the events. A session that ends with an error which may pass
 // is followed by another one, which goes on behind what is confirmed.
 func (r *replayer) publish(ctx context.Context) error {
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 10*time.Second // half as long again at most
-	var state checkpoint.State                                                      // of this process alone
-	var since time.Time                                                             // of the trouble; zero: none
-	for {
-		before := state
-		done, err := r.session(ctx, &state)
-		switch {
-		case done:
-			r.log.Info().Int64("events", state.Sequence).Msg("replayed")
-			return nil
-		case err == nil, ctx.Err() != nil && lasting(err) == 0:
-			return r.left(state, stopped(err))
-		case lasting(err) != 0 && !(errors.Is(err, exchange.ErrAuth) && r.secret.refused()) && !(errors.Is(err, exchange.ErrTLS) && r.certificates.changed()):
-			return r.left(state, err)
-		}
-		if since.IsZero() || state.GTIDSet != before.GTIDSet || state.Sequence != before.Sequence {
-			since = time.Now()
-			waits.Reset()
-		}
-		if limit := r.cfg.GiveUpAfter; limit > 0 && time.Since(since) > limit {
-			return r.left(state, fmt.Errorf("%w after %s: %w", ErrUnavailable, limit, err))
-		}
-		wait := waits.NextBackOff()
-		r.log.Warn().Err(err).Str("wait", wait.Round(time.Millisecond).String()).Msg("session ended, another one begins after a wait")
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return r.left(state, stopped(err))
-		}
+	var state checkpoint.State // of this process alone
+	var p *binlog.Playback
+	sending := resending{
+		cfg: r.cfg,
+		open: func(ctx context.Context, state checkpoint.State) (Source, error) {
+			settled, err := binlog.ParseGTIDSet(state.GTIDSet)
+			if err != nil {
+				return nil, err
+			}
+			p = r.archive.Play(ctx, func(g binlog.GTID) bool { return r.only.Has(g) && !settled.Has(g) })
+			return &selecting{p, r.order.Selection}, nil
+		},
+		closed: func(ended bool) {
+			if r.within = p.Within(); ended {
+				r.end(p)
+			}
+			r.mapped, r.unseen = r.mapped || p.Mapped(), r.unseen || p.Unseen()
+		},
 	}
+	if err := sending.run(ctx, &state); err != nil {
+		return r.left(state, err)
+	}
+	return nil
 }
 
-// stopped is the end of a replay that was told to stop, and with what.
-func stopped(err error) error {
-	if err == nil {
-		return fmt.Errorf("%w: stopped before the end of the files", ErrUnavailable)
+// selecting hands out of a source's events those that are selected.
+type selecting struct {
+	Source
+	selection schema.Selection
+}
+
+func (s *selecting) Next(ctx context.Context) (*binlog.Tx, error) {
+	tx, err := s.Source.Next(ctx)
+	if err == nil && !s.selection.All() {
+		tx.Events = slices.DeleteFunc(tx.Events, func(e schema.Event) bool { return !s.selection.Takes(&e) })
 	}
-	return fmt.Errorf("%w: stopped before the end of the files: %w", ErrUnavailable, err)
+	return tx, err
 }
 
 // left adds to an error how to go on with what is not confirmed.
@@ -305,40 +314,4 @@ func (r *replayer) without(err error, rest *binlog.GTIDSet, gtid string) error {
 		return fmt.Errorf("%w; nothing else is left", err)
 	}
 	return fmt.Errorf("%w; to go on without its transaction: type the same again with --gtid '%s'", err, rest)
-}
-
-// session replays what state does not cover, and moves state over what is
-// confirmed. done: that is all.
-func (r *replayer) session(ctx context.Context, state *checkpoint.State) (done bool, err error) {
-	ledger, err := newLedger(*state)
-	if err != nil {
-		return false, err
-	}
-	to := r.cfg.Broker
-	to.Replayed = true
-	if err := errors.Join(r.secret.next(&to.Password), r.certificates.next(&to.TLS)); err != nil {
-		return false, err
-	}
-	broker, err := exchange.Dial(ctx, to)
-	if err != nil {
-		return false, err
-	}
-	defer broker.Close()
-	r.secret.accepted()
-	settled := ledger.position.Clone()
-	p := r.archive.Play(ctx, func(g binlog.GTID) bool { return r.only.Has(g) && !settled.Has(g) })
-	defer p.Close()
-	s := &session{
-		ledger: ledger, lanes: newLanes(r.cfg.Order), source: p, broker: broker, replays: true,
-		window: r.cfg.Window, declares: r.cfg.Broker.Partitions > 0, drain: r.cfg.DrainTimeout,
-		board: newBoard(), log: r.log,
-	}
-	err = s.run(ctx)
-	*state = ledger.snapshot()
-	r.within = p.Within()
-	if err == nil && s.ended {
-		r.end(p)
-	}
-	r.mapped, r.unseen = r.mapped || p.Mapped(), r.unseen || p.Unseen()
-	return err == nil && s.ended, err
 }

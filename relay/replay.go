@@ -21,19 +21,22 @@ import (
 
 // ReplayOrder says which parked events to deal with, and how.
 type ReplayOrder struct {
+	Again
 	Drop    []string // ids to let go without sending them
 	DropAll bool     // let all go, and the file with them, whatever it holds
-	DryRun  bool     // list what is parked and change nothing
 }
 
 // Replay sends what is parked, in the order of each aggregate, and takes out
 // of the parked file what the broker has confirmed. An event that still cannot
 // be sent stays, and so do those behind it; then the error wraps
-// ErrDifferences. The source is not asked: where Config names it, or its table
-// with the database, the checkpoint must be of that. No relay may run meanwhile,
-// except with DryRun: the checkpoint is locked.
+// ErrDifferences. One that is not selected stays, too, with those behind it. The
+// source is not asked: where Config names it, or its table with the database, the
+// checkpoint must be of that. No relay may run meanwhile: the checkpoint is locked.
+// That does not hold for DryRun, nor for another destination than the exchange:
+// what goes there is a copy, and all stays parked.
 func Replay(ctx context.Context, cfg Config, order ReplayOrder, out io.Writer) error {
 	cfg.setDefaults()
+	cfg.Broker = order.broker(cfg.Broker)
 	outbox := "" // of the checkpoint, whichever that is
 	if cfg.Source.DSN != "" {
 		_, database, table, err := cfg.Source.Parse()
@@ -44,8 +47,11 @@ func Replay(ctx context.Context, cfg Config, order ReplayOrder, out io.Writer) e
 	} else if strings.Contains(cfg.Source.Table, ".") {
 		outbox = cfg.Source.Table
 	}
-	if order.DryRun {
+	switch {
+	case order.DryRun:
 		return listParked(cfg.Checkpoint, outbox, order, out)
+	case !order.DropAll && (order.To == ToLines || order.To.queue() != ""):
+		return copyParked(ctx, cfg, outbox, order, out)
 	}
 	open := checkpoint.Open
 	if order.DropAll {
@@ -64,7 +70,9 @@ func Replay(ctx context.Context, cfg Config, order ReplayOrder, out io.Writer) e
 	if err != nil || !exists || !p.exists {
 		return err
 	}
-	cfg.Broker.Replayed = true
+	if err := order.allow(len(p.events), cfg.Broker); err != nil {
+		return err
+	}
 	u := &unparking{cfg: cfg, order: order, out: out, left: p.events, stuck: map[string]bool{}}
 	if u.end, err = p.open(); err != nil {
 		return err
@@ -106,23 +114,35 @@ func ofOutbox(path string, state checkpoint.State, outbox string) error {
 // shown is an id as it can be typed and seen.
 func shown(id string) string { return cmp.Or(id, "''") }
 
-// listParked prints what is parked. It takes no lock, so a relay may run.
-func listParked(path, outbox string, order ReplayOrder, out io.Writer) error {
+// readBeside reads what is parked beside a checkpoint. It takes no lock, so a
+// relay may run.
+func readBeside(path, outbox string, order ReplayOrder) (parked, error) {
 	path, err := checkpoint.Path(path)
 	if err != nil {
-		return unfit(err)
+		return parked{}, unfit(err)
 	}
 	state, err := checkpoint.Read(path)
 	exists := !errors.Is(err, fs.ErrNotExist)
 	if exists && err != nil {
-		return unfit(err)
+		return parked{}, unfit(err)
 	}
-	p, err := parkedOf(path, outbox, state, exists, order)
+	return parkedOf(path, outbox, state, exists, order)
+}
+
+// listParked prints what is parked, of what is selected.
+func listParked(path, outbox string, order ReplayOrder, out io.Writer) error {
+	p, err := readBeside(path, outbox, order)
 	if err != nil {
 		return err
 	}
 	stuck := map[string]string{} // by aggregate: the id of the event that holds it
 	for _, e := range p.events {
+		if !order.takes(&e) {
+			if e.holds() {
+				stuck[e.AggregateID] = cmp.Or(stuck[e.AggregateID], e.ID)
+			}
+			continue
+		}
 		if err := e.foresee(order, stuck); err != nil {
 			return err
 		}
@@ -231,8 +251,9 @@ func (u *unparking) next(ctx context.Context, e *Line) error {
 	if slices.Contains(u.order.Drop, e.ID) {
 		return u.note(goneDropped, e)
 	}
-	if u.stuck[e.AggregateID] {
+	if u.stuck[e.AggregateID] || !u.order.takes(e) {
 		u.kept = append(u.kept, *e)
+		u.stuck[e.AggregateID] = u.stuck[e.AggregateID] || e.holds()
 		return nil
 	}
 	err := u.send(ctx, e)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
 // Topics says which events are wanted, by their type: those of one of Only, or
@@ -16,11 +17,14 @@ type Topics struct {
 }
 
 // NewTopics makes a Topics. An empty glob, which would be the topic of no event,
-// is an error.
+// is an error, and so is one that is not UTF-8.
 func NewTopics(only, except []string) (Topics, error) {
 	for _, glob := range append(append([]string{}, only...), except...) {
 		if glob == "" {
 			return Topics{}, fmt.Errorf("schema: topics: an empty glob takes no event; type: order.placed, or 'order.*'")
+		}
+		if !utf8.ValidString(glob) {
+			return Topics{}, fmt.Errorf("schema: topics: %q is not UTF-8, as topics are", glob)
 		}
 	}
 	return Topics{Only: only, Except: except, only: globs(only), except: globs(except)}, nil
@@ -36,7 +40,7 @@ func globs(list []string) *regexp.Regexp {
 		quoted := regexp.QuoteMeta(glob)
 		text = append(text, strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(quoted))
 	}
-	return regexp.MustCompile("(?s)^(?:" + strings.Join(text, "|") + ")$") // of what is quoted: it cannot fail
+	return regexp.MustCompile("(?s)^(?:" + strings.Join(text, "|") + ")$") // of what is quoted, in UTF-8: it cannot fail
 }
 
 // All tells whether every event is wanted.

@@ -35,7 +35,9 @@ func TestTopics(t *testing.T) {
 			t.Errorf("only %q except %q: %q: got %v, want %v", tt.only, tt.except, tt.typ, got, tt.want)
 		}
 	}
-	if _, err := NewTopics([]string{"a", ""}, nil); err == nil {
-		t.Error("an empty glob is taken")
+	for _, glob := range []string{"", "\xff"} {
+		if _, err := NewTopics([]string{"a", glob}, nil); err == nil {
+			t.Errorf("the glob %q is taken", glob)
+		}
 	}
 }
