@@ -23,8 +23,8 @@ func replayCommand() *cli.Command {
 		Description: `Sends the events that fit all of --id, --aggregate, --topic, --since and
 --until, of which the first three can be given more than once. What is sent has
 the header replayed, and no sequence; the position in the checkpoint is never
-touched. More than 1000 events are sent only when you say yes, or with --yes;
---dry-run tells what would be sent. --to - prints lines of JSON, --to queue:NAME
+touched. More than 1000 events, unless they are parked and so were never sent, go
+out only when you say yes, or with --yes; --dry-run tells what would be sent. --to - prints lines of JSON, --to queue:NAME
 sends to one queue, past the exchange.
 
 From the table, unless it is told otherwise: rows as they stand there, stamped

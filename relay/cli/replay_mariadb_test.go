@@ -103,7 +103,7 @@ func TestReplayMariaDB(t *testing.T) {
 			if len(lines) != 4998 || string(lines[0].Payload) != `{"b":  1, "a": [1.50, "ä 雪"]}` {
 				t.Errorf("printed %d lines, the first with %s", len(lines), lines[0].Payload)
 			}
-			args = append(args, "--to", "exchange", "--partitions", "1")
+			args = append(args, "--to", "exchange", "--partitions", "1", "--yes")
 			run(t, env, args...).want(t, 0, `"events":4998`, "replayed")
 			if diff := cmp.Diff(inAggregates(want), inAggregates(messagesOf(r.take(0), "replayed"))); diff != "" {
 				t.Errorf("messages (-run +replay):\n%s", diff)

@@ -220,7 +220,7 @@ func TestReplayPublishes(t *testing.T) {
 			kept := mustRead(t, r.checkpoint())
 			env, args := r.replayEnv(), []string{"replay", "--from-binlog"}
 			args = append(args, files...)
-			args = append(args, "--to", "exchange", "--partitions", "1")
+			args = append(args, "--to", "exchange", "--partitions", "1", "--yes")
 			if metadata == "MINIMAL" {
 				env = append(env, "RELAY_MYSQL_DSN="+r.dsn)
 			} else {
@@ -294,7 +294,7 @@ func TestReplayCut(t *testing.T) {
 	}
 	r.exec("FLUSH BINARY LOGS")
 	r.flags = append([]string{"--from-binlog"}, r.archive(file)...)
-	r.flags = append(r.flags, "--to", "exchange", "--partitions", "1", "--window", "500")
+	r.flags = append(r.flags, "--to", "exchange", "--partitions", "1", "--window", "500", "--yes")
 	p := r.toBroker()
 	d := r.startAs("replay")
 	d.until("some of it is there", func() bool { return r.ready(0) > 1500 })
