@@ -23,7 +23,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		complete(app(stdout, stderr), args[2:], stdout)
 		return nil
 	}
-	args = spreadFiles(hideSecrets(args))
+	args = argumentLast(spreadFiles(hideSecrets(args)))
 	err := app(stdout, stderr).RunContext(ctx, args)
 	var own cli.ExitCoder
 	if errors.As(err, &own) { // of the library: help for a command that there is not
@@ -61,7 +61,7 @@ func app(stdout, stderr io.Writer) *cli.App {
 			return usage("no command was given; to relay: relay run")
 		},
 		Commands: []*cli.Command{
-			runCommand(), resumeCommand(), checkCommand(), statusCommand(), replayCommand(), schemaCommand(), printCommand(), completionCommand(), versionCommand(),
+			runCommand(), resumeCommand(), checkCommand(), statusCommand(), replayCommand(), explainCommand(), schemaCommand(), printCommand(), completionCommand(), versionCommand(),
 		},
 	}
 	app.OnUsageError = onUsageError
@@ -81,9 +81,15 @@ func strict(command *cli.Command) {
 	}
 	action := command.Action
 	command.Action = func(c *cli.Context) error {
+		wanted := 0
+		if command.ArgsUsage != "" {
+			wanted = 1
+		}
 		switch {
-		case c.Args().Present():
-			return usage("%q is not wanted here; type: %s --help", c.Args().First(), c.Command.HelpName)
+		case c.NArg() > wanted:
+			return usage("%q is not wanted here; type: %s --help", c.Args().Get(wanted), c.Command.HelpName)
+		case c.NArg() < wanted:
+			return usage("the %s is missing; type: %s %[1]s", command.ArgsUsage, c.Command.HelpName)
 		case action == nil:
 			return usage("%s is not all of a command; type: %s --help", c.Command.HelpName, c.Command.HelpName)
 		}
