@@ -21,9 +21,18 @@ type rowReader struct {
 
 // selection is SELECT … FROM for the columns of all roles, which values reads.
 func (r *rowReader) selection() string {
+	var all []schema.Role
+	for role := range schema.Role(schema.Roles) {
+		all = append(all, role)
+	}
+	return r.selectionOf(all...)
+}
+
+// selectionOf is selection for some roles.
+func (r *rowReader) selectionOf(roles ...schema.Role) string {
 	r.roles = nil
 	var names []string
-	for role := range schema.Role(schema.Roles) {
+	for _, role := range roles {
 		if _, ok := r.table.Column(role); ok {
 			r.roles = append(r.roles, role)
 			names = append(names, r.selected(role))

@@ -58,6 +58,7 @@ type about struct {
 	broker, exchange, checkpoint   string
 	version                        string
 	partitions, window             int
+	interval                       time.Duration // between polls; 0: the relay follows the log
 	started                        time.Time
 }
 
@@ -69,7 +70,7 @@ type snapshot struct {
 	reason    string // why it is not ready although it follows
 	inFlight  int
 	caughtUp  bool
-	newest    time.Time // commit time of the newest settled transaction
+	newest    time.Time // commit time of the newest settled transaction; of a poller, when the oldest pending row was created
 	place     binlog.Place
 }
 
@@ -97,7 +98,7 @@ func newBoard() *board {
 	b.reconnects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "relay_reconnects_total", Help: "Sessions begun again, by the side that failed."}, []string{"side"})
 	b.latency = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "relay_publish_seconds",
-		Help:    "From commit on the server to confirm, by the clocks of both machines.",
+		Help:    "From commit on the server, or with relay poll from created_at, to confirm, by the clocks of both machines.",
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 	})
 	b.registry.MustRegister(b.reconnects, b.latency, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -106,7 +107,7 @@ func newBoard() *board {
 	}
 	gauge("relay_events_in_flight", "Events admitted and not yet confirmed.", func(b *board) float64 { return float64(b.now.inFlight) })
 	gauge("relay_window_events", "Events that may be in flight.", func(b *board) float64 { return float64(b.about.window) })
-	gauge("relay_lag_seconds", "Now minus the commit time of the newest settled transaction; 0 when caught up.", (*board).lag)
+	gauge("relay_lag_seconds", "Now minus the commit time of the newest settled transaction, or with relay poll minus created_at of the oldest pending row; 0 when caught up.", (*board).lag)
 	gauge("relay_lag_bytes", "Log written on the server past the relay's place, in bytes.", func(b *board) float64 { return float64(b.behind) })
 	gauge("relay_binlog_retention_seconds", "Time for which the server keeps its log; +Inf: for ever.", func(b *board) float64 {
 		if b.retention == 0 {
@@ -178,7 +179,10 @@ func (b *board) transaction(tx *binlog.Tx) { b.transactions.Add(float64(tx.Count
 func (b *board) confirm(it *item, now time.Time) {
 	b.confirmed.Inc()
 	b.confirms.Add(1)
-	if !it.tx.GTID.IsZero() {
+	switch {
+	case it.tx == nil: // polled: the table does not tell when it was committed
+		b.latency.Observe(max(0, now.Sub(it.event.CreatedAt)).Seconds())
+	case !it.tx.GTID.IsZero():
 		b.latency.Observe(max(0, now.Sub(it.tx.CommittedAt)).Seconds())
 	}
 }
@@ -282,6 +286,21 @@ func (b *board) describe(cfg Config, state checkpoint.State) {
 	b.kept = state
 }
 
+// polls notes that the relay asks the table, and how often.
+func (b *board) polls(interval time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.about.interval = interval
+}
+
+// command is the one that the relay runs by.
+func (b *board) command() string {
+	if b.about.interval > 0 {
+		return "poll"
+	}
+	return "run"
+}
+
 // met notes which server has answered, and the table on it.
 func (b *board) met(server *binlog.Server, table *schema.Table) {
 	b.mu.Lock()
@@ -323,6 +342,9 @@ func (b *board) ready() (reason string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.relays() {
+		if b.about.interval > 0 {
+			return "polling and publishing", true
+		}
 		return "following and publishing", true
 	}
 	_, reason = b.phase()

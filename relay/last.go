@@ -31,7 +31,8 @@ type LastError struct {
 }
 
 // lastFile writes it. That this fails is no error of the relay. It is used by
-// one goroutine, and never waits long for the disk, which may hang.
+// one goroutine, and never waits long for the disk, which may hang. Nil keeps
+// nothing.
 type lastFile struct {
 	checkpoint string // path, after symbolic links
 	log        zerolog.Logger
@@ -50,13 +51,16 @@ func openLast(path string, log zerolog.Logger) *lastFile {
 
 // failed notes an error, and the exit code where it ends the relay.
 func (l *lastFile) failed(err error, code int) {
+	if l == nil {
+		return
+	}
 	l.last = LastError{At: time.Now().UTC(), Error: err.Error(), ExitCode: code}
 	l.write()
 }
 
 // over notes that the relay follows.
 func (l *lastFile) over() {
-	if l.last.At.IsZero() || l.last.OverAt != nil {
+	if l == nil || l.last.At.IsZero() || l.last.OverAt != nil {
 		return
 	}
 	now := time.Now().UTC()

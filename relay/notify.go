@@ -19,7 +19,7 @@ const (
 // notifier tells systemd how the relay stands, by the protocol of sd_notify(3).
 // Without $NOTIFY_SOCKET it tells nobody, and only watches the pulse.
 type notifier struct {
-	relay    *Relay
+	relay    *supervisor
 	watchdog time.Duration // between two signs of life; 0: none is wanted
 	ready    bool          // READY=1 was sent
 	stopping bool
@@ -32,12 +32,12 @@ type notifier struct {
 
 // notify keeps systemd informed until the returned function is called. The
 // end of ctx is the beginning of the stop.
-func (r *Relay) notify(ctx context.Context) (stop func()) {
+func (s *supervisor) notify(ctx context.Context) (stop func()) {
 	limit, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		r.log.Warn().Err(err).Msg("no watchdog: $WATCHDOG_USEC cannot be used")
+		s.log.Warn().Err(err).Msg("no watchdog: $WATCHDOG_USEC cannot be used")
 	}
-	n := &notifier{relay: r, watchdog: limit / 3}
+	n := &notifier{relay: s, watchdog: limit / 3}
 	end, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

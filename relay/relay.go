@@ -1,17 +1,12 @@
 package relay
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"strings"
 	"time"
-
-	"github.com/cenkalti/backoff/v5"
-	"github.com/rs/zerolog"
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
@@ -32,23 +27,13 @@ var errNoTime = errors.New("relay: no time is left to connect")
 
 // Relay carries an outbox to the broker.
 type Relay struct {
-	cfg   Config
-	log   zerolog.Logger
-	file  *checkpoint.File
-	board *board
-	last  *lastFile
+	*supervisor
+	file *checkpoint.File
 	// condemned are events that the broker closed the channel on: they are
 	// parked when they come again.
 	condemned map[identity]*schema.BadEventError
 
-	sourceSecret, brokerSecret secret
-	sourceTLS, brokerTLS       certificates
-
-	pulse  *pulse
-	reload chan struct{} // holds one request to connect anew
-
-	followed time.Time // when the session had connected both sides; zero: not yet
-	early    bool      // events before what ended the session are not settled
+	early bool // events before what ended the session are not settled
 
 	table *schema.Table // as the session found it
 
@@ -81,7 +66,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer stop()
-	return r.retry(ctx)
+	return r.retry(ctx, r)
 }
 
 // newRelay serves the metrics of a relay on an open checkpoint. The caller calls
@@ -89,24 +74,11 @@ func Run(ctx context.Context, cfg Config) error {
 func newRelay(cfg Config, file *checkpoint.File) (r *Relay, stop func(), err error) {
 	cfg.Source.Spool = filepath.Dir(file.Path())
 	r = &Relay{
-		cfg: cfg, log: cfg.Logger, file: file, condemned: map[identity]*schema.BadEventError{},
-		pulse: newPulse(), reload: make(chan struct{}, 1), last: openLast(file.Path(), cfg.Logger),
+		supervisor: newSupervisor(cfg, openLast(file.Path(), cfg.Logger)), file: file, condemned: map[identity]*schema.BadEventError{},
 	}
-	r.cfg.Source.Waiting = r.pulse.server
-	r.sourceSecret.path, r.brokerSecret.path = cfg.SourcePasswordFile, cfg.BrokerPasswordFile
-	r.sourceTLS.files, r.brokerTLS.files = cfg.SourceTLS, cfg.BrokerTLS
-	for _, e := range cfg.exposures() {
-		r.log.Warn().Str("side", e.side).Str("address", e.address).Str("next", e.next).Msg(e.what)
-	}
-	r.board = newBoard()
 	state, _ := file.State()
 	r.board.describe(cfg, state)
-	stop = func() {}
-	if cfg.Listen != "" {
-		if stop, err = r.board.serve(cfg.Listen, cfg.Debug, cfg.Logger); err != nil {
-			r.last.failed(err, ExitCode(err))
-		}
-	}
+	stop, err = r.serve()
 	return r, stop, err
 }
 
@@ -130,66 +102,14 @@ func (p *parked) allow(policy OnBadEvent) (err error) {
 	return err
 }
 
-func (r *Relay) retry(ctx context.Context) (last error) {
-	told := context.AfterFunc(ctx, r.board.stop)
-	defer func() {
-		told()
-		r.board.end(last)
-		if last != nil {
-			r.last.failed(last, ExitCode(last))
-		}
-	}()
-	defer r.notify(ctx)()
-	defer r.obey()()
-	waits := backoff.NewExponentialBackOff()
-	waits.InitialInterval, waits.MaxInterval = 200*time.Millisecond, 10*time.Second // half as long again at most
-	var since time.Time                                                             // of the trouble; zero: none
-	limit := cmp.Or(r.cfg.GiveUpAfter, math.MaxInt64)
-	left := limit
-	for {
-		before, _ := r.file.State()
-		began := time.Now()
-		r.followed = time.Time{}
-		r.pulse.run(false)
-		err := r.session(ctx, max(left, lastAttempt))
-		if err == nil || (ctx.Err() != nil && lasting(err) == 0) {
-			r.log.Info().Msg("stopped")
-			return nil
-		}
-		if r.condemn(err) || errors.Is(err, errReload) && lasting(err) == 0 && r.file.Reload() == nil {
-			continue
-		}
-		if lasting(err) != 0 && !r.anotherCertificate(err) && !r.anotherPassword(err) {
-			return r.wayOut(err)
-		}
-		after, _ := r.file.State()
-		moved := after.GTIDSet != before.GTIDSet || after.Sequence != before.Sequence
-		steady := !r.followed.IsZero() && time.Since(r.followed) > min(limit, waits.MaxInterval) // if idle
-		if since.IsZero() || moved || steady {                                                   // this is a new trouble
-			if since = began; !r.followed.IsZero() {
-				since = time.Now()
-			}
-			waits.Reset()
-		}
-		if left = limit - time.Since(since); left <= 0 {
-			return fmt.Errorf("%w after %s: %w; to go on from the checkpoint when the server answers: relay run", ErrUnavailable, limit, err)
-		}
-		wait := min(waits.NextBackOff(), left)
-		r.board.failed(err)
-		r.last.failed(err, 0)
-		r.log.Warn().Err(err).Str("wait", wait.Round(time.Millisecond).String()).Msg("session ended, another one begins after a wait")
-		select {
-		case <-time.After(wait):
-		case <-r.reload:
-		case <-ctx.Done():
-			r.log.Info().Msg("stopped")
-			return nil
-		}
-		if err := r.file.Reload(); err != nil {
-			return err
-		}
-	}
+// progress is how far the checkpoint is.
+func (r *Relay) progress() any {
+	state, _ := r.file.State()
+	return [2]any{state.GTIDSet, state.Sequence}
 }
+
+// restore begins again from the file.
+func (r *Relay) restore() error { return r.file.Reload() }
 
 // condemn notes an event that ended the session and can be parked when it
 // comes again.
@@ -246,20 +166,8 @@ func (r *Relay) takeOut(bad *schema.BadEventError) string {
 	return "; mend the row, or, when it is dealt with, take it out of the backfill: " + binlog.TakeOut(r.table, bad)
 }
 
-// session connects both sides, within the limit, and relays once.
-func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx) // not a deadline: what is open goes on to use it
-	connecting := time.AfterFunc(limit, func() { cancel(errNoTime) })
-	defer func() {
-		if connecting.Stop(); context.Cause(ctx) == errNoTime {
-			err = fmt.Errorf("%w: %w", errNoTime, err)
-		}
-		cancel(nil)
-	}()
-	if err := errors.Join(r.sourceSecret.next(&r.cfg.Source.Password), r.brokerSecret.next(&r.cfg.Broker.Password),
-		r.sourceTLS.next(&r.cfg.Source.TLS), r.brokerTLS.next(&r.cfg.Broker.TLS)); err != nil {
-		return err
-	}
+// session connects both sides and relays once.
+func (r *Relay) session(ctx context.Context, connected func() bool) error {
 	server, table, err := r.connect(ctx)
 	if err != nil {
 		r.board.lost("source", err)
@@ -284,7 +192,7 @@ func (r *Relay) session(ctx context.Context, limit time.Duration) (err error) {
 		return err
 	}
 	defer source.Close()
-	if !connecting.Stop() {
+	if !connected() {
 		return errors.New("relay: it was just connected")
 	}
 	if r.blind != "" && !r.warned {

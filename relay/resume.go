@@ -66,7 +66,7 @@ func Resume(ctx context.Context, cfg Config, order Override, out io.Writer) erro
 	if err := r.override(ctx, find, order, out); err != nil {
 		return err
 	}
-	return r.retry(ctx)
+	return r.retry(ctx, r)
 }
 
 // dryRun only tells what the order would do. A relay may run meanwhile.

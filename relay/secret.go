@@ -79,7 +79,7 @@ func (s *secret) changed() bool {
 
 // anotherPassword tells whether an error is a refusal that a password file may
 // mend.
-func (r *Relay) anotherPassword(err error) bool {
-	return errors.Is(err, binlog.ErrAuth) && r.sourceSecret.refused() ||
-		errors.Is(err, exchange.ErrAuth) && r.brokerSecret.refused()
+func (s *supervisor) anotherPassword(err error) bool {
+	return errors.Is(err, binlog.ErrAuth) && s.sourceSecret.refused() ||
+		errors.Is(err, exchange.ErrAuth) && s.brokerSecret.refused()
 }

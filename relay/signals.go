@@ -6,22 +6,22 @@ import (
 )
 
 // obey does what Config.Signals says until the returned function is called.
-func (r *Relay) obey() (stop func()) {
+func (s *supervisor) obey() (stop func()) {
 	end, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			select {
-			case s := <-r.cfg.Signals:
-				switch s {
+			case signal := <-s.cfg.Signals:
+				switch signal {
 				case syscall.SIGHUP:
-					r.log.Info().Msg("SIGHUP: password and certificate files are read again, and both servers connected anew")
+					s.log.Info().Msg("SIGHUP: password and certificate files are read again, and both servers connected anew")
 					select {
-					case r.reload <- struct{}{}:
+					case s.reload <- struct{}{}:
 					default: // it is going to
 					}
 				case syscall.SIGUSR1:
-					r.tell()
+					s.tell()
 				}
 			case <-end:
 				return
@@ -35,18 +35,20 @@ func (r *Relay) obey() (stop func()) {
 }
 
 // tell logs where the relay stands, whatever the level.
-func (r *Relay) tell() {
-	state, _ := r.file.State()
-	b := r.board
+func (s *supervisor) tell() {
+	b := s.board
 	_, line, ready := b.line()
 	b.mu.Lock()
+	state, polls := b.kept, b.about.interval > 0
 	lag, behind, runway := b.lag(), b.behind, b.runway()
 	if math.IsInf(runway, 1) {
 		runway = -1
 	}
 	b.mu.Unlock()
-	r.log.Log().Str("state", line).Bool("ready", ready).
-		Str("position", state.GTIDSet).Int64("sequence", state.Sequence).Time("saved_at", state.SavedAt).
-		Float64("lag_seconds", lag).Int64("lag_bytes", behind).Float64("runway_seconds", runway). // -1: for ever
-		Msg("status")
+	told := s.log.Log().Str("state", line).Bool("ready", ready).Float64("lag_seconds", lag)
+	if !polls {
+		told = told.Str("position", state.GTIDSet).Int64("sequence", state.Sequence).Time("saved_at", state.SavedAt).
+			Int64("lag_bytes", behind).Float64("runway_seconds", runway) // -1: for ever
+	}
+	told.Msg("status")
 }

@@ -42,9 +42,9 @@ func (c *certificates) changed() bool { return c.files != (certs.Files{}) && c.r
 
 // anotherCertificate tells whether an error is a refusal that may be mended by
 // files which were changed meanwhile.
-func (r *Relay) anotherCertificate(err error) bool {
-	return (errors.Is(err, binlog.ErrTLS) || errors.Is(err, binlog.ErrAuth)) && r.sourceTLS.changed() ||
-		(errors.Is(err, exchange.ErrTLS) || errors.Is(err, exchange.ErrAuth)) && r.brokerTLS.changed()
+func (s *supervisor) anotherCertificate(err error) bool {
+	return (errors.Is(err, binlog.ErrTLS) || errors.Is(err, binlog.ErrAuth)) && s.sourceTLS.changed() ||
+		(errors.Is(err, exchange.ErrTLS) || errors.Is(err, exchange.ErrAuth)) && s.brokerTLS.changed()
 }
 
 // exposure is a connection that leaves this host and can be read, or led

@@ -20,7 +20,7 @@ func TestAnotherCertificate(t *testing.T) {
 	dir := t.TempDir()
 	ca := func() { relaytest.Write(t, dir, "ca.pem", relaytest.NewAuthority(t, "Authority").Certificate) }
 	ca()
-	r := &Relay{sourceTLS: certificates{files: certs.Files{CA: filepath.Join(dir, "ca.pem")}}}
+	r := &supervisor{sourceTLS: certificates{files: certs.Files{CA: filepath.Join(dir, "ca.pem")}}}
 	var config, broker *tls.Config
 	begin := func() {
 		t.Helper()

@@ -49,11 +49,12 @@ type view struct {
 	Next   string    `json:"next,omitempty"` // to be typed
 
 	Lag       *float64 `json:"lag_seconds"`
-	Rate      *float64 `json:"confirmed_per_second"` // over the last few seconds
-	Confirmed int64    `json:"confirmed"`            // since the relay was started
-	Behind    *int64   `json:"lag_bytes"`            // of log
-	Runway    *float64 `json:"runway_seconds"`       // -1: the log is kept for ever
-	Sample    sample   `json:"sample"`               // the last one of the trace
+	Rate      *float64 `json:"confirmed_per_second"`       // over the last few seconds
+	Confirmed int64    `json:"confirmed"`                  // since the relay was started
+	Behind    *int64   `json:"lag_bytes"`                  // of log
+	Runway    *float64 `json:"runway_seconds"`             // -1: the log is kept for ever
+	Sample    sample   `json:"sample"`                     // the last one of the trace
+	Interval  float64  `json:"interval_seconds,omitempty"` // between polls; absent: the relay follows the log
 
 	GTIDSet       string     `json:"gtid_set"`
 	Sequence      int64      `json:"sequence"`
@@ -120,7 +121,8 @@ func (b *board) view() view {
 		age := since(at).Seconds()
 		v.CheckpointAge = &age
 	}
-	if at := b.now.newest; !at.IsZero() {
+	v.Interval = b.about.interval.Seconds()
+	if at := b.now.newest; !at.IsZero() && v.Interval == 0 {
 		v.CommittedAt = &at
 	}
 	if at := b.queues.at; !at.IsZero() {
@@ -173,7 +175,14 @@ func (b *board) explain(word state, reason string) (text, next string) {
 	switch word {
 	case stateFollowing:
 		text = "What is committed to " + a.table + " is published at once."
+		if a.interval > 0 {
+			text = "What is committed to " + a.table + " is published at the next poll, " + a.interval.String() + " after the last."
+		}
 	case stateCatchingUp:
+		if a.interval > 0 {
+			text = fmt.Sprintf("The oldest pending row was created %s ago; what is pending is being sent.", since(b.now.newest).Round(time.Second))
+			break
+		}
 		text = fmt.Sprintf("The newest settled transaction was committed %s ago; the rest is being sent.", since(b.now.newest).Round(time.Second))
 	case stateBackfilling:
 		f := b.kept.Backfill
@@ -188,6 +197,9 @@ func (b *board) explain(word state, reason string) (text, next string) {
 		}
 	case stateWaiting:
 		text, next = "The last session ended; another one is tried by itself. "+sentence(reason), "relay check"
+		if a.interval > 0 { // what that looks at is not what polling needs
+			next = ""
+		}
 	case stateStalled:
 		text, next = sentence(reason)+" Under systemd its watchdog starts the relay again.", "systemctl restart relay"
 	case stateStarting:
@@ -204,7 +216,7 @@ func (b *board) explain(word state, reason string) (text, next string) {
 		if text = "It was told to stop, and all that was in flight is settled."; reason != "" {
 			text = sentence(reason)
 		}
-		next = "relay run"
+		next = "relay " + b.command()
 	}
 	return text, next
 }
