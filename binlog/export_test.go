@@ -1,7 +1,41 @@
 package binlog
 
+import (
+	"context"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
 // Identity is what the server is known by; a test may change it.
 func (s *Server) Identity() *string { return &s.identity }
 
 // Kept reads what variables say of the log's retention.
 var Kept = kept
+
+// Statement is one that a Poller asks the server, with its values.
+type Statement struct {
+	Text string
+	Args []any
+}
+
+// Statements are those of a poller: the claim, the look behind it at what holds a
+// row up, up to a row that is claimed now, and that for the oldest row.
+func (p *Poller) Statements(ctx context.Context) []Statement {
+	var b Batch
+	last, err := p.read(ctx, &b)
+	if err != nil {
+		panic(err)
+	}
+	upTo, err := p.upTo(last)
+	if err != nil {
+		panic(err)
+	}
+	list := []Statement{{p.claims.text, p.claims.args}}
+	for _, q := range []clause{
+		p.pending(p.guard.selectionOf(schema.RoleID, schema.RoleAggregateID), upTo),
+		p.pending(p.guard.selectionOf(schema.RoleCreatedAt), clause{}),
+	} {
+		list = append(list, Statement{q.text, q.args})
+	}
+	return list
+}

@@ -97,7 +97,7 @@ var conventions = []convention{
 		layout: Debezium,
 		names: map[Role][]string{
 			RoleID: {"id"}, RoleAggregateID: {"aggregateid"}, RoleAggregateType: {"aggregatetype"},
-			RoleEventType: {"type"}, RolePayload: {"payload"}, RoleCreatedAt: {"timestamp"}, RoleTrace: {"tracingspancontext"},
+			RoleEventType: {"type"}, RolePayload: {"payload"}, RoleCreatedAt: {"timestamp"}, RoleStatus: {"status"}, RoleTrace: {"tracingspancontext"},
 		},
 		needed: []Role{RoleID, RoleAggregateID, RoleAggregateType, RoleEventType, RolePayload},
 	},
