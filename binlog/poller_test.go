@@ -480,8 +480,10 @@ func testPollRace(t *testing.T, on flavor) {
 				for _, e := range b.Events {
 					list = append(list, e.ID)
 				}
-				if err == nil {
+				if err == nil && len(list) > 0 {
 					published <- b.Events // while the rows are held
+				}
+				if err == nil {
 					err = p.Settle(r.ctx, list)
 				}
 				if err != nil {
