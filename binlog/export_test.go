@@ -22,7 +22,7 @@ type Statement struct {
 // row up, up to a row that is claimed now, and that for the oldest row.
 func (p *Poller) Statements(ctx context.Context) []Statement {
 	var b Batch
-	last, err := p.read(ctx, &b)
+	last, err := p.read(ctx, &b, clause{})
 	if err != nil {
 		panic(err)
 	}
@@ -30,10 +30,16 @@ func (p *Poller) Statements(ctx context.Context) []Statement {
 	if err != nil {
 		panic(err)
 	}
-	list := []Statement{{p.claims.text, p.claims.args}}
+	without, err := p.without([]string{"1", "2"})
+	if err != nil {
+		panic(err)
+	}
+	var list []Statement
 	for _, q := range []clause{
+		p.claim(clause{}),
+		p.claim(without),
 		p.pending(p.guard.selectionOf(schema.RoleID, schema.RoleAggregateID), upTo),
-		p.pending(p.guard.selectionOf(schema.RoleCreatedAt), clause{}),
+		p.pending(p.guard.selectionOf(schema.RoleCreatedAt)),
 	} {
 		list = append(list, Statement{q.text, q.args})
 	}

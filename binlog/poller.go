@@ -31,7 +31,7 @@ type Poller struct {
 	order  *Backfill // one that has not begun: its connection, its reader of rows, its order
 	guard  rowReader
 	limit  int
-	claims clause
+	hint   string // by which index rows are claimed
 	status schema.Status
 	wanted clause // condition; empty text: all rows are
 	maker  schema.Maker
@@ -82,12 +82,9 @@ func (s *Server) Poller(ctx context.Context, table *schema.Table, topics schema.
 			return nil, s.explain(err)
 		}
 	}
-	hint := ""
 	if index != "" { // by another one, or none, it would sort, and lock all that is pending
-		hint = " FORCE INDEX (" + quote(index) + ")"
+		p.hint = " FORCE INDEX (" + quote(index) + ")"
 	}
-	p.claims = p.pending(p.order.selection()+hint, clause{})
-	p.claims.text += fmt.Sprintf(" LIMIT %d FOR UPDATE SKIP LOCKED", limit)
 	return p, nil
 }
 
@@ -101,9 +98,9 @@ func pollKeys(table *schema.Table) []schema.Role {
 }
 
 // pending completes SELECT … FROM: the pending rows that are wanted, in order.
-func (p *Poller) pending(selection string, also clause) clause {
+func (p *Poller) pending(selection string, also ...clause) clause {
 	q := clause{selection + " WHERE " + quote(p.status.Column.Name) + " = ?", []any{p.status.Pending}}
-	for _, condition := range []clause{also, p.wanted} {
+	for _, condition := range append(also, p.wanted) {
 		if condition.text != "" {
 			q.text, q.args = q.text+" AND "+condition.text, append(q.args, condition.args...)
 		}
@@ -116,24 +113,56 @@ func (p *Poller) pending(selection string, also clause) clause {
 	return q
 }
 
-// Claim begins a transaction and locks the next rows in it. It passes over rows
-// that others have locked: then it leaves those behind them, of the same
-// aggregate, for later. Settle ends the transaction, whatever was claimed.
-func (p *Poller) Claim(ctx context.Context) (Batch, error) {
+// claim is the statement that locks rows.
+func (p *Poller) claim(without clause) clause {
+	q := p.pending(p.order.selection()+p.hint, without)
+	q.text += fmt.Sprintf(" LIMIT %d FOR UPDATE SKIP LOCKED", p.limit)
+	return q
+}
+
+// without is the condition that a row is of none of these aggregates; none where
+// no column holds the aggregate.
+func (p *Poller) without(aggregates []string) (q clause, err error) {
+	column, ok := p.order.table.Column(schema.RoleAggregateID)
+	if !ok || len(aggregates) == 0 {
+		return q, nil
+	}
+	for _, text := range aggregates {
+		value, err := schema.ParseID(column, text)
+		if err != nil {
+			return q, err
+		}
+		q.args = append(q.args, value)
+	}
+	name := quote(column.Name)
+	q.text = "(" + name + " IS NULL OR " + name + " NOT IN (" + strings.Repeat("?, ", len(q.args)-1) + "?))"
+	return q, nil
+}
+
+// Claim begins a transaction and locks the next rows in it, without those of some
+// aggregates, whose rows the broker refuses for now. It passes over rows that
+// others have locked: then it leaves those behind them, of the same aggregate, for
+// later. Settle ends the transaction, whatever was claimed.
+func (p *Poller) Claim(ctx context.Context, without ...string) (Batch, error) {
 	var b Batch
+	others, err := p.without(without)
+	if err != nil {
+		return b, err
+	}
 	if _, err := p.order.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
 		return b, p.order.server.explain(err)
 	}
-	last, err := p.read(ctx, &b)
+	last, err := p.read(ctx, &b, others)
 	if err != nil || len(b.Events) == 0 {
 		return b, err
 	}
-	return b, p.hold(ctx, &b, last)
+	return b, p.hold(ctx, &b, last, others)
 }
 
 // read reads the rows that it locks, and returns the keys of the last.
-func (p *Poller) read(ctx context.Context, b *Batch) (last []sql.RawBytes, err error) {
-	rows, err := p.order.conn.QueryContext(ctx, p.claims.text, p.claims.args...)
+func (p *Poller) read(ctx context.Context, b *Batch, without clause) (last []sql.RawBytes, err error) {
+	q := p.claim(without)
+	rows, err := p.order.conn.QueryContext(ctx, q.text, q.args...)
 	if err != nil {
 		return nil, p.order.server.explainFor(err, "SELECT, UPDATE")
 	}
@@ -168,7 +197,7 @@ func (p *Poller) read(ctx context.Context, b *Batch) (last []sql.RawBytes, err e
 // poller has confirmed and stamped in between is pending no more, and was sent
 // first; one that it gave back still is. Rows that are not wanted hold nothing up:
 // nobody here would ever send them.
-func (p *Poller) hold(ctx context.Context, b *Batch, last []sql.RawBytes) error {
+func (p *Poller) hold(ctx context.Context, b *Batch, last []sql.RawBytes, without clause) error {
 	claimed := map[string]bool{}
 	for i := range b.Events {
 		claimed[b.Events[i].ID] = true
@@ -181,7 +210,7 @@ func (p *Poller) hold(ctx context.Context, b *Batch, last []sql.RawBytes) error 
 	if _, ok := p.guard.table.Column(aggregate); !ok {
 		aggregate = schema.RoleHeaders // of Eventuate
 	}
-	q := p.pending(p.guard.selectionOf(schema.RoleID, aggregate), upTo)
+	q := p.pending(p.guard.selectionOf(schema.RoleID, aggregate), upTo, without)
 	rows, err := p.order.conn.QueryContext(ctx, q.text, q.args...)
 	if err != nil {
 		return p.order.server.explain(err)
@@ -258,7 +287,7 @@ func (p *Poller) Oldest(ctx context.Context) (created time.Time, pending bool, e
 	if !timed {
 		role = schema.RoleID
 	}
-	q := p.pending(p.guard.selectionOf(role), clause{})
+	q := p.pending(p.guard.selectionOf(role))
 	rows, err := p.order.conn.QueryContext(ctx, q.text+" LIMIT 1", q.args...)
 	if err != nil {
 		return created, false, p.order.server.explain(err)

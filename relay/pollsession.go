@@ -19,6 +19,8 @@ const (
 	auditInterval = 5 * time.Second  // between looks for rows without a status
 	holdInterval  = 10 * time.Second // between signs of life to the server, while the broker has a batch
 	stampLimit    = 30 * time.Second // to stamp what was confirmed
+
+	mostRefused = 1000 // aggregates that a claim passes over
 )
 
 // pollSession is one try at polling: it ends with its first error. One goroutine
@@ -100,12 +102,13 @@ func (s *pollSession) poll(ctx context.Context) (again bool, err error) {
 	if _, blocked := s.broker.Blocked(); blocked { // rows are of more use to another poller
 		return false, nil
 	}
-	batch, err := s.outbox.Claim(ctx)
+	now := time.Now()
+	batch, err := s.outbox.Claim(ctx, s.waiting(now)...)
 	if err != nil {
 		return false, err
 	}
 	s.pulse.run(true)
-	why, held := s.carry(ctx, batch)
+	why, held := s.carry(ctx, batch, now)
 	s.pulse.run(false)
 	if !held {
 		return false, why
@@ -124,10 +127,11 @@ func (s *pollSession) poll(ctx context.Context) (again bool, err error) {
 
 // carry publishes a batch, each event behind the one before it of its aggregate,
 // until all are settled that can be. It returns why the session ends, if it does,
-// and whether the rows are still held, so that they may be stamped.
-func (s *pollSession) carry(ctx context.Context, batch binlog.Batch) (why error, held bool) {
+// and whether the rows are still held, so that they may be stamped. The batch was
+// claimed at that time.
+func (s *pollSession) carry(ctx context.Context, batch binlog.Batch, claimed time.Time) (why error, held bool) {
 	s.lanes, s.published, s.confirmed, s.ending, s.cause = newLanes(Strict), map[*schema.Event]*item{}, nil, false, nil
-	s.admit(batch)
+	s.admit(batch, claimed)
 	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
 	var deadline <-chan time.Time // of the drain; nil: not draining
@@ -187,8 +191,8 @@ func (s *pollSession) undrained(ctx context.Context, cause error) error {
 }
 
 // admit takes in the batch, up to the first event that cannot be relayed.
-func (s *pollSession) admit(batch binlog.Batch) {
-	now, there := time.Now(), map[string]bool{}
+func (s *pollSession) admit(batch binlog.Batch, now time.Time) {
+	there := map[string]bool{}
 	for i := range batch.Events {
 		e := &batch.Events[i]
 		if e.Bad != nil {
@@ -207,7 +211,7 @@ func (s *pollSession) admit(batch binlog.Batch) {
 		return
 	}
 	for aggregate, r := range s.refused { // another poller's by now, or gone
-		if !there[aggregate] && r.at.Before(now) {
+		if !there[aggregate] && !now.Before(r.at) {
 			delete(s.refused, aggregate)
 		}
 	}
@@ -277,6 +281,17 @@ func (s *pollSession) refuse(it *item, why error, now time.Time) error {
 		return why // its queue is gone: the next session declares it
 	}
 	return nil
+}
+
+// waiting are the aggregates of which nothing is sent now: claimed, they would
+// keep others out of the batch.
+func (s *pollSession) waiting(now time.Time) (list []string) {
+	for aggregate, r := range s.refused {
+		if now.Before(r.at) && len(list) < mostRefused {
+			list = append(list, aggregate)
+		}
+	}
+	return list
 }
 
 // look looks at the table now and then, for the lag and for rows that no poll
