@@ -30,6 +30,26 @@
 // rows; Between finds the part of it for a time. LocateFile and LocateTime translate a place in the log
 // and a time to a position, by a walk over the groups of a log file.
 //
+// A Poller needs no log: it claims pending rows of the table in a transaction, by
+// its status column, for one who publishes and then stamps them (poller.go). Any
+// number of pollers work on a table:
+//
+//	START TRANSACTION       at READ COMMITTED: no gap is locked, writers do not wait
+//	SELECT … WHERE status = 'pending' ORDER BY created_at, id LIMIT n
+//	  FOR UPDATE SKIP LOCKED        by the index (status, created_at)
+//	SELECT id, aggregate_id         all that is pending up to the last of them, as of
+//	  WHERE status = 'pending' …    now: a row is left for later when one before it of
+//	                                its aggregate is not among those that were locked
+//	(they are published and confirmed)
+//	UPDATE … SET status = 'published' …; COMMIT
+//
+// Invariant: a row is claimed only while every earlier row of its aggregate that is
+// pending and wanted is in the same batch. The second SELECT makes it so: it sees
+// each row that was committed before one that was locked, and of a row that another
+// poller held at the first SELECT whether it was stamped since, or given back. A
+// poller that dies has stamped nothing or all: its transaction is rolled back, by
+// the server at once, or 60 s after the host went silent (wait_timeout).
+//
 // What else text may write to the outbox through is looked up as it is by the time
 // that the text is read (reach.go), and the log between the two is read for what
 // took some of it away (redefined.go): such text stops the stream.
@@ -84,6 +104,8 @@
 //	incident, unknown event                       ErrUnreadable
 //	a value that makes no event                   *schema.BadEventError
 //	bytes that are not what their type says       ErrDamaged
+//	no status column for a poller, no InnoDB      schema.ErrTable
+//	a row without a status                        *schema.BadEventError
 //	no file for what is too large for memory      ErrSpool
 //	no room for it                                the system's error: begin again
 //	link broken, server restarted                 anything else: begin again from the position

@@ -32,6 +32,20 @@
 // (replaycopy.go). What is confirmed is known to the process alone, and an early end
 // names the rest.
 //
+// Poll (poll.go, pollsession.go) has no log and no checkpoint: what is not yet
+// published stands in the table. One goroutine claims a batch, publishes it by
+// lanes of its own, stamps what was confirmed and commits, in this order, so that
+// a crash anywhere gives duplicates of a batch at most, and no loss:
+//
+//	binlog.Poller.Claim ──► lanes ──► Publisher.Publish
+//	                          ▲              │
+//	                          └── Receipts ◄─┘ ──► binlog.Poller.Settle
+//
+// Aggregates whose events the broker refuses are left out of the claims for a
+// while that grows, so that they do not fill the batches. Run and Poll have the
+// supervisor in common (supervisor.go): the retry, what is seen from outside,
+// secrets and signals.
+//
 // The checkpoint keeps the table's columns as they are at its position
 // (columns.go), by which a log that does not name them is read from there on.
 //
@@ -63,8 +77,8 @@
 // it says the same while none runs. Check (check.go, queues.go) looks at what run
 // needs, and at what only matters over time.
 //
-// Any error ends the session. Run is the only retry: it waits, and begins
-// again from the file, never from memory.
+// Any error ends the session. The supervisor is the only retry: it waits, and
+// begins again from the file, or of a poller the table, never from memory.
 //
 // Failures:
 //
@@ -76,4 +90,5 @@
 //	the checkpoint cannot be saved           the session ends
 //	SIGTERM                                  reading stops, what is in flight is settled and saved, exit 0
 //	SIGKILL                                  the next start sends again what was not yet saved as settled
+//	a poller dies in a batch                 its rows are free, and sent again; none is stamped that was not confirmed
 package relay

@@ -65,6 +65,36 @@ func TestViewStates(t *testing.T) {
 	}
 }
 
+// TestViewOfPoller: what has no meaning without a log is not told, nor is a
+// command that is not a poller's.
+func TestViewOfPoller(t *testing.T) {
+	t.Parallel()
+	b := described()
+	b.polls(500 * time.Millisecond)
+	b.connected(true, true)
+	old := time.Now().Add(-time.Minute)
+	for _, step := range []struct {
+		do           func()
+		state        state
+		reason, next string
+		lag          float64
+	}{
+		{func() { b.show(snapshot{following: true, newest: time.Now(), caughtUp: true}) }, stateFollowing, "at the next poll, 500ms after the last.", "", 0},
+		{func() { b.show(snapshot{following: true, newest: old}) }, stateCatchingUp, "oldest pending row was created 1m0s ago", "", 60},
+		{func() { b.show(snapshot{following: true, newest: old, caughtUp: true}); b.failed(errBroken) }, stateWaiting, "broken by the test.", "", 60},
+		{func() { b.end(errBroken) }, stateStopped, "broken by the test.", "relay poll", 60},
+	} {
+		step.do()
+		v := b.view()
+		if v.State != step.state || !strings.Contains(v.Reason, step.reason) || v.Next != step.next || v.Lag == nil || *v.Lag < step.lag || *v.Lag > step.lag+30 {
+			t.Errorf("%s: %q, type %q; want %s: %q, type %q, lag %v", v.State, v.Reason, v.Next, step.state, step.reason, step.next, step.lag)
+		}
+		if v.Interval != 0.5 || v.CommittedAt != nil || v.Runway != nil || v.Behind != nil || v.CheckpointAge != nil || v.GTIDSet != "" {
+			t.Errorf("got %+v", v)
+		}
+	}
+}
+
 // TestViewUnknown: what nobody has told is null, and becomes a figure when it is
 // told. No secret is in it. Seen to fail: the lag of 0 of a relay that has read
 // nothing yet, the runway of +Inf, which JSON does not have.
