@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	"github.com/google/go-cmp/cmp"
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -423,4 +424,29 @@ func TestPollExample(t *testing.T) {
 	d.until("all but the invoice is stamped", func() bool { return r.pending() == "1" })
 	d.stop()
 	r.wantPolled(r.take(0), 1, 20)
+}
+
+// TestPollPage: the status page of a poller shows no place in a log. Seen to fail
+// with the tiles left as they are.
+func TestPollPage(t *testing.T) {
+	t.Parallel()
+	r := pollRig(t, database(t), schema.SQL)
+	address := freeAddress(t)
+	d := r.poll("--listen", address)
+	b := newBrowser(t)
+	b.do(chromedp.EmulateViewport(1280, 900), chromedp.Navigate("http://"+address+"/"))
+	r.insert(r.db, 1, 30)
+	b.until("confirmed", "30")
+	b.until("state", "following")
+	b.until("reason", "at the next poll, 200ms after the last.")
+	b.until("fact-polled", "every 200 ms")
+	for _, none := range []string{"log behind", "runway", "checkpoint", "GTID set", "sequence", "settled up to", "nothing settled"} {
+		if shown := evaluate[string](b, "document.querySelector('main').innerText"); strings.Contains(shown, none) {
+			t.Errorf("the page has %q:\n%s", none, shown)
+		}
+	}
+	b.clean("http://" + address + "/")
+	d.stop()
+	b.until("state", "stopped")
+	b.until("next", "relay poll")
 }
