@@ -404,7 +404,7 @@ func TestPollNeeds(t *testing.T) { onEach(t, testPollNeeds) }
 func testPollNeeds(t *testing.T, on flavor) {
 	r := on.rig(t, schema.SQL)
 	table := strings.ReplaceAll(r.text("SELECT DATABASE()"), "`", "") + ".outbox"
-	check := func(changes ...func(*binlog.Config)) (refusal error, advice string) {
+	check := func(changes ...func(*binlog.Config)) (advice string, refusal error) {
 		t.Helper()
 		server := r.open(changes...)
 		_, requirements, err := server.CheckPolling(r.ctx)
@@ -412,20 +412,22 @@ func testPollNeeds(t *testing.T, on flavor) {
 			t.Fatal(err)
 		}
 		for _, requirement := range requirements {
-			refusal = cmpOr(refusal, requirement.Err())
+			if refusal == nil {
+				refusal = requirement.Err()
+			}
 			if !requirement.OK && requirement.Advice {
 				advice += requirement.Fix
 			}
 		}
-		return refusal, advice
+		return advice, refusal
 	}
 	quoted := "`" + strings.Replace(table, ".", "`.`", 1) + "`"
 	_, dsn := r.user("%", "SELECT ON "+quoted)
-	if err, _ := check(as(dsn)); !errors.Is(err, binlog.ErrGrant) || !strings.Contains(err.Error(), "GRANT SELECT, UPDATE ON "+quoted) {
+	if _, err := check(as(dsn)); !errors.Is(err, binlog.ErrGrant) || !strings.Contains(err.Error(), "GRANT SELECT, UPDATE ON "+quoted) {
 		t.Errorf("got %v", err)
 	}
 	_, dsn = r.user("%", "SELECT, UPDATE ON "+quoted)
-	if err, advice := check(as(dsn)); err != nil || advice != "" {
+	if advice, err := check(as(dsn)); err != nil || advice != "" {
 		t.Errorf("got %v, %s", err, advice)
 	}
 	r.insert(newID(), "{}")
@@ -446,18 +448,11 @@ func testPollNeeds(t *testing.T, on flavor) {
 		{"ALTER TABLE outbox ENGINE=InnoDB, DROP COLUMN status", "ALTER TABLE " + table + " ADD COLUMN status ENUM('pending','published')", ""},
 	} {
 		r.exec(step.change)
-		err, advice := check()
+		advice, err := check()
 		if advice != step.advice || (err == nil) != (step.refusal == "") || err != nil && !strings.Contains(err.Error(), step.refusal) {
 			t.Errorf("%s: got %v; %s", step.change, err, advice)
 		}
 	}
-}
-
-func cmpOr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // TestPollRace: pollers and writers at once, by a seed: each row is published

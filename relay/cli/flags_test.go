@@ -166,7 +166,7 @@ func TestCommands(t *testing.T) {
 	for _, command := range app(nil, nil).Commands {
 		names = append(names, command.Name)
 	}
-	if diff := cmp.Diff([]string{"run", "resume", "poll", "check", "status", "replay", "schema", "print", "completion", "version"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"run", "resume", "poll", "check", "status", "replay", "explain", "schema", "print", "completion", "version"}, names); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)
 	}
 }
