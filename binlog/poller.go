@@ -74,7 +74,7 @@ func (s *Server) Poller(ctx context.Context, table *schema.Table, topics schema.
 	p := &Poller{order: &Backfill{rowReader: rows, conn: conn, keys: pollKeys(table)}, guard: rows, limit: limit, status: status, wanted: rows.wanted(topics)}
 	for _, setting := range []string{
 		"SET SESSION time_zone = '+00:00'",
-		"SET SESSION sql_mode = ''", // rows with a zero date can be compared, too
+		"SET SESSION sql_mode = ''",                              // rows with a zero date can be compared, too
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", // no locks on gaps, for which writers would wait
 		fmt.Sprintf("SET SESSION wait_timeout = %d", orphanTimeout),
 	} {
