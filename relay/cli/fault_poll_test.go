@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -242,4 +243,24 @@ func testPollAway(t *testing.T, on source) {
 	got := r.run("poll", "--partitions", "1", "--give-up-after", "1s", "--log-level", "error")
 	got.want(t, 75, "1s", "relay poll")
 	got.oneLine(t)
+}
+
+// TestPollNotify: systemd is told of readiness, life and the stop, as by run, and
+// SIGUSR1 makes a poller log where it stands, without a place in a log.
+func TestPollNotify(t *testing.T) {
+	t.Parallel()
+	r := pollRig(t, database(t), schema.SQL)
+	systemd := listenAsSystemd(t)
+	d := r.startWith([]string{"NOTIFY_SOCKET=" + systemd.path, "WATCHDOG_USEC=3000000"}, "poll", "--partitions", "1")
+	d.until("READY=1 comes", func() bool { return systemd.has("READY=1") == 1 })
+	alive := systemd.has("WATCHDOG=1")
+	d.until("it tells of life", func() bool { return systemd.has("WATCHDOG=1") > alive })
+	if err := d.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	d.until("it logs where it stands", func() bool {
+		return strings.Contains(d.text(), `{"state":"following; lag 0.0 s, 0 events in flight","ready":true,"lag_seconds":0,"time":`)
+	})
+	d.stop()
+	relaytest.Wait(t, patience, "systemd is told of the stop", func() bool { return systemd.has("STOPPING=1") == 1 })
 }
