@@ -291,8 +291,8 @@ func TestPollUnroutable(t *testing.T) {
 }
 
 // TestPollNacks: one of two queues is full and rejects. What is for it stays
-// pending, many times a batch of it, and is no hindrance to the rest; when it takes
-// events again they come in order. Seen to fail with waiting as nil: the batches
+// pending, many times a batch of it, and is no hindrance to the rest; when another
+// queue takes it, it comes in order. Seen to fail with waiting as nil: the batches
 // are full of what is refused.
 func TestPollNacks(t *testing.T) {
 	t.Parallel()
@@ -320,18 +320,15 @@ func TestPollNacks(t *testing.T) {
 	if !refused() {
 		t.Error("/readyz does not say that events are refused")
 	}
-	events := r.take(0)
-	if err := r.onBroker(func(channel *amqp.Channel) error {
-		_, err := channel.QueueDelete(r.queue(0), false, false, false)
-		return err
+	if err := r.onBroker(func(channel *amqp.Channel) error { // then all go to the other queue
+		return channel.QueueUnbind(r.queue(0), "1", r.exchange, nil)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r.bind(0, asDeclared()) // aggregates may be the other queue's now
 	d.stamped()
 	d.until("it is ready", func() bool { code, _ := get(address, "/readyz"); return code == 200 })
 	d.stop()
-	r.wantPolled(slices.Concat(flowing, events, r.take(1), r.take(0)), 1, 201)
+	r.wantPolled(slices.Concat(flowing, r.take(0), r.take(1)), 1, 201)
 }
 
 // told is the first line that /events streams.
