@@ -57,8 +57,9 @@ func (r *rowReader) chosen(s schema.Selection) (conditions []string, args []any,
 		}
 		conditions = append(conditions, quote(column.Name)+" IN ("+strings.Join(places, ", ")+")")
 	}
-	topics, values := r.topics(s.Topics)
-	conditions, args = append(conditions, topics...), append(args, values...)
+	if topics := r.wanted(s.Topics); topics.text != "" {
+		conditions, args = append(conditions, topics.text), append(args, topics.args...)
+	}
 	created, timed := r.table.Column(schema.RoleCreatedAt)
 	for _, bound := range []struct {
 		at     time.Time
@@ -76,28 +77,4 @@ func (r *rowReader) chosen(s schema.Selection) (conditions []string, args []any,
 		conditions, args = append(conditions, quote(created.Name)+" "+bound.sign+" ?"), append(args, r.table.Moment(created, bound.at))
 	}
 	return conditions, args, nil
-}
-
-// topics are the conditions that the type of an event is one of those: as
-// Topics.Want takes it, by the same characters.
-func (r *rowReader) topics(topics schema.Topics) (conditions []string, args []any) {
-	role := schema.RoleTopic
-	if _, ok := r.table.Column(role); !ok {
-		role = schema.RoleEventType
-	}
-	likes := func(globs []string) string {
-		list := make([]string, len(globs))
-		for i, glob := range globs {
-			list[i] = "COALESCE(CONVERT(" + r.name(role) + " USING utf8mb4), '') COLLATE utf8mb4_bin LIKE ? ESCAPE '|'"
-			args = append(args, strings.NewReplacer("|", "||", "%", "|%", "_", "|_", "*", "%", "?", "_").Replace(glob))
-		}
-		return "(" + strings.Join(list, " OR ") + ")"
-	}
-	if len(topics.Only) > 0 {
-		conditions = append(conditions, likes(topics.Only))
-	}
-	if len(topics.Except) > 0 {
-		conditions = append(conditions, "NOT "+likes(topics.Except))
-	}
-	return conditions, args
 }
