@@ -43,11 +43,9 @@ func (s *Server) CheckPolling(ctx context.Context) (*schema.Table, []Requirement
 	if err != nil {
 		return nil, nil, err
 	}
+	list = append(list, rights, s.idKey(table, keys))
 	id, _ := table.Column(schema.RoleID)
 	leads := func(k key) bool { return len(k.columns) > 0 && strings.EqualFold(k.columns[0], id.Name) }
-	found := slices.ContainsFunc(keys, leads)
-	list = append(list, rights, NewRequirement(schema.ErrTable, "key of the id", "an index whose first column is "+id.Name+", or each stamp reads and locks the table", has(found), found,
-		fmt.Sprintf("ALTER TABLE %s ADD UNIQUE KEY (%s)", table, quote(id.Name))))
 	wanted := dispatchColumns(table)
 	index := dispatchIndex(keys, wanted)
 	if len(keys) > 0 && keys[0].name == "PRIMARY" && leads(keys[0]) { // the index has it without being told

@@ -56,10 +56,12 @@
 //	  "checksum": "sha256:…64 lower-case hexadecimal digits…"
 //	}
 //
-// "last_gtid" stands before "committed_at" once it is known; "columns",
+// "last_gtid" stands before "committed_at" once it is known; "columns", "topics",
 // "partial", "backfill" and "parked" before the checksum while they apply. A file
-// with columns or parked events is of version 2, one without of version 1; each
-// column is
+// with topics, or with a backfill that has "topics_before" or "stamping", is of
+// version 3, another with columns or parked events of version 2, one without of
+// version 1. Topics are {"only": […], "except": […]}, either of which may be
+// missing; each column is
 //
 //	{
 //	  "name": "payload",

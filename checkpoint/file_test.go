@@ -230,7 +230,7 @@ func TestOverride(t *testing.T) {
 		path, _ := place(t)
 		damage := []byte{} // empty
 		if kind == ErrVersion {
-			damage = resealed(t, `"version": 1`, `"version": 3`)
+			damage = resealed(t, `"version": 1`, `"version": 4`)
 		}
 		f := opened(t, path)
 		if err := f.Save(full); err != nil {

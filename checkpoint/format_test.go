@@ -45,7 +45,25 @@ var (
 		},
 		Partial: &Partial{GTID: "3e11fa47-71ca-11e1-9e33-c80aa9429562:78", Events: 12},
 	}
-	// full has every field, and the characters that encoders escape in
+	// chosen is of version 3: it has topics, and rows about to be stamped.
+	chosen = State{
+		Version:     3,
+		Flavor:      "mysql",
+		GTIDSet:     simple.GTIDSet,
+		ServerUUID:  simple.ServerUUID,
+		Sequence:    4711,
+		Table:       "shop.outbox",
+		SavedAt:     simple.SavedAt,
+		CommittedAt: simple.CommittedAt,
+		Columns:     columned.Columns,
+		Topics:      &Topics{Only: []string{"order.*", "<é>"}},
+		Backfill: &Backfill{
+			After: `["7"]`, Until: `["99"]`, SnapshotAt: time.Date(2026, 1, 1, 0, 0, 0, 1000, time.UTC),
+			TopicsBefore: &Topics{Only: []string{"order.placed"}, Except: []string{"*.test"}},
+			Stamping:     &Stamping{After: `["9"]`, Sequence: 4713},
+		},
+	}
+	// full has every field of version 1, and the characters that encoders escape in
 	// different ways: a Go release that changes one must not make files of an
 	// older build unreadable.
 	full = State{
@@ -70,7 +88,7 @@ var (
 // is written, v1-full.json apart: it says with the year 1 that committed_at is
 // unknown. Do not write the golden files anew.
 func TestGolden(t *testing.T) {
-	for name, want := range map[string]State{"v1.json": simple, "v1-full.json": full, "v1-uncommitted.json": full, "v2.json": columned} {
+	for name, want := range map[string]State{"v1.json": simple, "v1-full.json": full, "v1-uncommitted.json": full, "v2.json": columned, "v3.json": chosen} {
 		path := filepath.Join(goldenDir, name)
 		got, err := Read(path)
 		if err != nil {
@@ -95,7 +113,7 @@ func TestGolden(t *testing.T) {
 
 // TestChecksumByHand is the command of doc.go.
 func TestChecksumByHand(t *testing.T) {
-	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json", "v2.json"} {
+	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json", "v2.json", "v3.json"} {
 		path := filepath.Join(goldenDir, name)
 		out, err := exec.Command("sh", "-c", `sed 's/^  "checksum": ".*"$/  "checksum": ""/' "$1" | sha256sum`, "sh", path).Output()
 		if err != nil {
@@ -134,7 +152,7 @@ func refused(t *testing.T, b []byte, format string, args ...any) {
 }
 
 func TestEveryBitFlipped(t *testing.T) {
-	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json", "v2.json"} {
+	for _, name := range []string{"v1.json", "v1-full.json", "v1-uncommitted.json", "v2.json", "v3.json"} {
 		b := golden(t, name)
 		for i := range b {
 			for bit := range 8 {
@@ -223,10 +241,10 @@ func TestParseRefuses(t *testing.T) {
 		{"other kind of checksum", edit("sha256:", "crc32c:"), ErrCorrupt, "last two lines"},
 		{"only the last lines", whole[at:], ErrCorrupt, "edited"},
 
-		{"newer", sealed(`"version": 1`, `"version": 3`), ErrVersion, "version is 3, this relay reads up to 2"},
+		{"newer", sealed(`"version": 1`, `"version": 4`), ErrVersion, "version is 4, this relay reads up to 3"},
 		{"resealed: version 2 without columns", sealed(`"version": 1`, `"version": 2`), ErrCorrupt, "version is 2, want 1"},
 		{"resealed: version 1 with columns", sealed(`"committed_at": "2026-01-02T15:04:04.9Z",`, "\"committed_at\": \"2026-01-02T15:04:04.9Z\",\n  \"columns\": [\n    {\n      \"name\": \"id\",\n      \"type\": \"int\"\n    }\n  ],"), ErrCorrupt, "version is 1, want 2"},
-		{"newer with other fields", sealed(`"version": 1,`, "\"version\": 3,\n  \"extra\": {},"), ErrVersion, "version is 3"},
+		{"newer with other fields", sealed(`"version": 1,`, "\"version\": 4,\n  \"extra\": {},"), ErrVersion, "version is 4"},
 
 		{"resealed: version 0", sealed(`"version": 1`, `"version": 0`), ErrCorrupt, "version is 0"},
 		{"resealed: version -1", sealed(`"version": 1`, `"version": -1`), ErrCorrupt, "version is -1"},
@@ -300,6 +318,13 @@ func TestEncodeRefuses(t *testing.T) {
 		{"columns has one with the name \"\"", func(s *State) { s.Columns = []Column{{Type: "int"}} }},
 		{"and -1 octets", func(s *State) { s.Columns = []Column{{Name: "id", Octets: -1}} }},
 		{"columns.type is not UTF-8", func(s *State) { s.Columns = []Column{{Name: "id", Type: "\xff"}} }},
+		{"version is 1, want 3", func(s *State) { s.Topics = &Topics{Only: []string{"a"}} }},
+		{"topics has no globs", func(s *State) { s.Topics = &Topics{} }},
+		{"topics has a glob that is empty", func(s *State) { s.Topics = &Topics{Except: []string{"a", ""}} }},
+		{"topics has a glob that is empty or not UTF-8: \"\\xff\"", func(s *State) { s.Topics = &Topics{Only: []string{"\xff"}} }},
+		{"backfill.topics_before has no globs", func(s *State) { s.Backfill.TopicsBefore = &Topics{} }},
+		{`backfill.stamping is after "" with the sequence 9`, func(s *State) { s.Backfill.Stamping = &Stamping{Sequence: 9} }},
+		{`the sequence 9, want one, and 10 or more`, func(s *State) { s.Sequence, s.Backfill.Stamping = 10, &Stamping{After: "a", Sequence: 9} }},
 		{"sequence is -1", func(s *State) { s.Sequence = -1 }},
 		{"partial.gtid is empty", func(s *State) { s.Partial.GTID = "" }},
 		{"partial.events is 0", func(s *State) { s.Partial.Events = 0 }},

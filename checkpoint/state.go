@@ -8,9 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Version is the newest version of the format. A state without Columns
-// and Parked is written as version 1, so that an older relay can read it.
-const Version = 2
+// Version is the newest version of the format. A state is written as the oldest
+// version that can hold it, so that an older relay can read it.
+const Version = 3
 
 // State is what the file holds. Strings are UTF-8.
 type State struct {
@@ -52,10 +52,14 @@ type State struct {
 	// (binlog_row_metadata=MINIMAL) is read by them.
 	Columns []Column `json:"columns,omitempty"`
 
+	// Topics are those whose events are carried up to here; nil: all.
+	Topics *Topics `json:"topics,omitempty"`
+
 	// Partial is nil unless a transaction is settled in part.
 	Partial *Partial `json:"partial,omitempty"`
 
-	// Backfill is nil unless the initial backfill is under way.
+	// Backfill is nil unless one is under way: the initial one, or that of topics
+	// that came to be wanted later.
 	Backfill *Backfill `json:"backfill,omitempty"`
 
 	// Parked is nil unless events are parked.
@@ -91,11 +95,32 @@ type Partial struct {
 	Events int64  `json:"events"` // leading events that are settled; at least 1
 }
 
-// Backfill says how far the initial backfill has come.
+// Topics are globs for the types of events: those of one of Only, or all where
+// it is empty, without those of one of Except. One of the two is not empty.
+type Topics struct {
+	Only   []string `json:"only,omitempty"`
+	Except []string `json:"except,omitempty"`
+}
+
+// Backfill says how far a backfill has come.
 type Backfill struct {
 	After      string    `json:"after"`       // cursor of the last settled row; empty before the first
 	Until      string    `json:"until"`       // cursor of the last row to send
 	SnapshotAt time.Time `json:"snapshot_at"` // when the snapshot was taken
+
+	// TopicsBefore are those that were carried before: their rows are left out.
+	// Nil: no rows are.
+	TopicsBefore *Topics `json:"topics_before,omitempty"`
+
+	// Stamping is nil unless rows behind After are about to be stamped published,
+	// so that a backfill that begins at After may not find them any more.
+	Stamping *Stamping `json:"stamping,omitempty"`
+}
+
+// Stamping is how far rows are settled that are about to be stamped.
+type Stamping struct {
+	After    string `json:"after"`    // cursor of the last of them
+	Sequence int64  `json:"sequence"` // number of its event
 }
 
 // Parked says what the file of parked events holds at least.
@@ -109,6 +134,7 @@ func (s State) clone() State {
 	s.SavedAt = s.SavedAt.UTC().Round(0)
 	s.CommittedAt = s.CommittedAt.UTC().Round(0)
 	s.Columns = slices.Clone(s.Columns)
+	s.Topics = s.Topics.clone()
 	if s.Partial != nil {
 		p := *s.Partial
 		s.Partial = &p
@@ -116,6 +142,11 @@ func (s State) clone() State {
 	if s.Backfill != nil {
 		b := *s.Backfill
 		b.SnapshotAt = b.SnapshotAt.UTC().Round(0)
+		b.TopicsBefore = b.TopicsBefore.clone()
+		if b.Stamping != nil {
+			stamping := *b.Stamping
+			b.Stamping = &stamping
+		}
 		s.Backfill = &b
 	}
 	if s.Parked != nil {
@@ -125,9 +156,20 @@ func (s State) clone() State {
 	return s
 }
 
+func (t *Topics) clone() *Topics {
+	if t == nil {
+		return nil
+	}
+	return &Topics{Only: slices.Clone(t.Only), Except: slices.Clone(t.Except)}
+}
+
 // version is the oldest version of the format that can hold s.
 func (s State) version() int {
-	if len(s.Columns) > 0 || s.Parked != nil {
+	b := s.Backfill
+	switch {
+	case s.Topics != nil || b != nil && (b.TopicsBefore != nil || b.Stamping != nil):
+		return 3
+	case len(s.Columns) > 0 || s.Parked != nil:
 		return 2
 	}
 	return 1
@@ -144,6 +186,18 @@ func (s State) validate() error {
 	}
 	if s.Backfill != nil {
 		texts = append(texts, text{"backfill.after", s.Backfill.After}, text{"backfill.until", s.Backfill.Until})
+		if stamping := s.Backfill.Stamping; stamping != nil {
+			texts = append(texts, text{"backfill.stamping.after", stamping.After})
+			if stamping.After == "" || stamping.Sequence < s.Sequence {
+				return fmt.Errorf("backfill.stamping is after %q with the sequence %d, want one, and %d or more", stamping.After, stamping.Sequence, s.Sequence)
+			}
+		}
+		if err := s.Backfill.TopicsBefore.validate("backfill.topics_before"); err != nil {
+			return err
+		}
+	}
+	if err := s.Topics.validate("topics"); err != nil {
+		return err
 	}
 	for _, c := range s.Columns {
 		texts = append(texts, text{"columns.name", c.Name}, text{"columns.type", c.Type}, text{"columns.charset", c.Charset})
@@ -176,6 +230,21 @@ func (s State) validate() error {
 		return fmt.Errorf("parked.events is %d, want 1 or more", s.Parked.Events)
 	case s.Parked != nil && s.Parked.Sum == "":
 		return fmt.Errorf("parked.sum is empty")
+	}
+	return nil
+}
+
+func (t *Topics) validate(name string) error {
+	if t == nil {
+		return nil
+	}
+	if len(t.Only)+len(t.Except) == 0 {
+		return fmt.Errorf("%s has no globs", name)
+	}
+	for _, glob := range slices.Concat(t.Only, t.Except) {
+		if glob == "" || !utf8.ValidString(glob) {
+			return fmt.Errorf("%s has a glob that is empty or not UTF-8: %+.80q", name, glob)
+		}
 	}
 	return nil
 }

@@ -60,6 +60,10 @@ func checkSource(ctx context.Context, cfg Config) ([]binlog.Requirement, *binlog
 	list := []binlog.Requirement{met("mysql", "a server that answers and lets the relay in", server.Flavor.Product()+" "+server.Version+" at "+server.Address()+", "+server.TLS())}
 	table, found, err := server.Check(ctx)
 	list = append(list, found...)
+	if err == nil && table != nil && cfg.Stamp {
+		found, err = server.CheckStamping(ctx, table)
+		list = append(list, found...)
+	}
 	if err == nil {
 		_, running := checkpoint.Held(cfg.Checkpoint)
 		found, err = server.Preflight(ctx, running)
@@ -108,6 +112,9 @@ func checkCheckpoint(ctx context.Context, cfg Config, server *binlog.Server, tab
 	}
 	if err == nil && table != nil {
 		err = fits(ctx, cfg.Checkpoint, state, server, table)
+	}
+	if err == nil {
+		_, err = mayWant(cfg.Checkpoint, state, cfg.Topics)
 	}
 	if err != nil {
 		return failed("checkpoint", need, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/relay/certs"
+	"github.com/outboxrelay/relay/schema"
 )
 
 // Start is where a relay without a checkpoint begins.
@@ -50,6 +51,8 @@ type Config struct {
 	DrainTimeout time.Duration // to settle what is in flight at a stop. Defaults to 15 s.
 	GiveUpAfter  time.Duration // of a server being away. Defaults to never (0).
 	OnBadEvent   OnBadEvent    // Defaults to StopOnBad.
+	Topics       schema.Topics // whose events are carried. Defaults to all.
+	Stamp        bool          // mark rows as published when the broker has confirmed their events
 	Listen       string        // address of the status page, metrics and health; empty: none
 	Debug        bool          // serve profiles there, too
 

@@ -49,6 +49,17 @@
 // The checkpoint keeps the table's columns as they are at its position
 // (columns.go), by which a log that does not name them is read from there on.
 //
+// An event that is not wanted (wants.go) is numbered and settled at once. The
+// checkpoint keeps the topics: a start that adds some reads their rows out of the
+// table first (widen.go), and the checkpoint keeps those before until that backfill
+// ends, in which rows that are not wanted get no number.
+//
+// With Stamp the saver stamps the rows that the state has come to cover, and then
+// saves it: the checkpoint on disk never covers an event whose row is not stamped.
+// The rows of a backfill are announced in the checkpoint before, since a backfill
+// that begins anew does not find those that are stamped: what a crash broke off
+// is done again at the next start (widen.go), and each event keeps its number.
+//
 // Bad events are parked in a file beside the checkpoint (parked.go, lot.go), whose
 // lines have chained checksums. It is synced before the checkpoint that has the
 // last one is saved, so that checksum must be found in it. Replay of parked events
@@ -88,6 +99,7 @@
 //	settings, grants, topology, checkpoint,  Run ends, exit 78
 //	parked file
 //	the checkpoint cannot be saved           the session ends
+//	rows cannot be stamped                   the session ends, and the checkpoint does not cover them
 //	SIGTERM                                  reading stops, what is in flight is settled and saved, exit 0
 //	SIGKILL                                  the next start sends again what was not yet saved as settled
 //	a poller dies in a batch                 its rows are free, and sent again; none is stamped that was not confirmed

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"github.com/outboxrelay/relay/binlog"
@@ -139,6 +140,9 @@ type trialConfig struct {
 	drain  time.Duration
 	state  checkpoint.State
 	owner  bool // of the queues
+	wants  wants
+	mark   func(ctx context.Context, ids []string) error
+	lot    bool // bad events are parked
 }
 
 // begin runs a session from the state, or from transaction 10.
@@ -172,6 +176,14 @@ func begin(t *testing.T, c trialConfig) *trial {
 	s := &session{
 		ledger: mustLedger(t, c.state), lanes: newLanes(c.order), file: file, source: tr.source, broker: tr.broker,
 		window: c.window, declares: c.owner, drain: c.drain, board: tr.board, log: zerolog.Nop(),
+		wants: c.wants, mark: c.mark,
+	}
+	s.ledger.stamps = c.mark != nil
+	if c.lot {
+		if s.lot, err = openLot(file.Path(), c.state); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.lot.close)
 	}
 	go func() { tr.ended <- s.run(ctx) }()
 	t.Cleanup(func() {
@@ -236,8 +248,8 @@ func (tr *trial) wantSaved(want progress) {
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	if got := progressOf(state); got != want {
-		tr.t.Errorf("saved is %+v, want %+v", got, want)
+	if diff := cmp.Diff(want, progressOf(state)); diff != "" {
+		tr.t.Errorf("saved (-want +got):\n%s", diff)
 	}
 }
 

@@ -56,7 +56,7 @@ func (s *session) settle(receipt exchange.Receipt, now time.Time) error {
 	if it.tries > 0 {
 		s.untaken--
 	}
-	s.ledger.settle(it)
+	s.ledger.confirm(it)
 	s.board.confirm(it, now)
 	s.events++
 	if next := s.lanes.leave(it); next != nil {

@@ -28,6 +28,15 @@ type ledger struct {
 	ordinal  int64              // in it, of the last event that was admitted or skipped
 	partly   partly             // since then; state.Partial is what it was when the relay started
 	dirty    bool               // the state has moved since it was last saved
+
+	stamps bool     // rows are to be stamped
+	covers coverage // since it was last taken
+}
+
+// coverage is what the state has come to cover.
+type coverage struct {
+	ids  []string             // of the rows to be stamped; empty without stamps
+	rows *checkpoint.Stamping // the last of a backfill; nil: none
 }
 
 // partly is how far a transaction is settled.
@@ -45,6 +54,7 @@ type item struct {
 	ordinal int64 // in its transaction, counting from 1
 	end     bool
 	settled bool
+	sent    bool  // and so it was by a confirm
 	tries   int   // how often the broker has refused it
 	behind  *item // waits for it in its lane; nil: none does
 }
@@ -102,7 +112,7 @@ func (l *ledger) finish(tx *binlog.Tx) {
 	}
 }
 
-// settle notes that the broker has confirmed and routed the event.
+// settle notes that the event needs nothing more: it is parked, or not wanted.
 func (l *ledger) settle(it *item) {
 	it.settled = true
 	l.advance()
@@ -153,8 +163,17 @@ func (l *ledger) cover(it *item) {
 	tx := it.tx
 	if !it.end {
 		l.state.Sequence = it.number
-		if !tx.GTID.IsZero() {
+		switch {
+		case !tx.GTID.IsZero():
 			l.partly, l.state.Partial = partly{tx.GTID, it.ordinal}, nil
+		case tx.Cursor != "": // the row is all of it
+			l.backfilled(tx)
+		}
+		if l.stamps && it.sent {
+			l.covers.ids = append(l.covers.ids, it.event.ID)
+			if tx.Cursor != "" {
+				l.covers.rows = &checkpoint.Stamping{After: tx.Cursor, Sequence: it.number}
+			}
 		}
 		return
 	}
@@ -193,6 +212,19 @@ func (l *ledger) backfilled(tx *binlog.Tx) {
 	case tx.Cursor != "" && l.state.Backfill != nil:
 		l.state.Backfill.After = tx.Cursor
 	}
+}
+
+// confirm notes that the broker has confirmed and routed the event.
+func (l *ledger) confirm(it *item) {
+	it.sent = true
+	l.settle(it)
+}
+
+// covered hands over what the state has come to cover since the last call.
+func (l *ledger) covered() coverage {
+	c := l.covers
+	l.covers = coverage{}
+	return c
 }
 
 // snapshot is the state as it may be saved. The ledger changes nothing in it

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
@@ -49,6 +50,9 @@ func newMove(ctx context.Context, server *binlog.Server, table *schema.Table, fi
 // refuses. A broker that is away for now is not waited for.
 func (m *move) try(ctx context.Context, cfg Config) error {
 	if m.then == nil {
+		if _, err := mayWant(m.file.Path(), m.next, cfg.Topics); err != nil {
+			return err
+		}
 		if err := fits(ctx, m.file.Path(), m.next, m.server, m.table); err != nil {
 			return err
 		}
@@ -88,7 +92,7 @@ func (m *move) to(ctx context.Context, set *binlog.GTIDSet) error {
 	}
 	m.next = checkpoint.State{
 		Flavor: string(m.server.Flavor), GTIDSet: set.String(), ServerUUID: m.server.UUID, Table: m.table.String(),
-		Sequence: m.old.Sequence, Partial: m.partial(),
+		Sequence: m.old.Sequence, Topics: m.old.Topics, Partial: m.partial(),
 	}
 	if m.again.IsEmpty() && m.lost.IsEmpty() { // else it is later than the place
 		m.next.CommittedAt = m.old.CommittedAt
@@ -220,7 +224,7 @@ func (m *move) print(out io.Writer) {
 
 // givesUp tells whether a backfill that is under way is not gone on with.
 func (m *move) givesUp() bool {
-	return m.old.Backfill != nil && m.gap == nil && (m.next.Backfill == nil || *m.next.Backfill != *m.old.Backfill)
+	return m.old.Backfill != nil && m.gap == nil && !reflect.DeepEqual(m.next.Backfill, m.old.Backfill)
 }
 
 // refusal is why the operator must confirm the move; nil when nothing is lost

@@ -228,10 +228,18 @@ func (r *Relay) session(ctx context.Context, connected func() bool) error {
 		mark = parking.mark()
 	}
 	ledger.park(mark)
+	want, err := wantsOf(r.cfg.Topics, ledger.state, table)
+	if err != nil {
+		return err
+	}
 	s := &session{
-		alarm: alarm, reload: r.reload, pulse: r.pulse, lot: parking, condemned: r.condemned,
+		wants: want, alarm: alarm, reload: r.reload, pulse: r.pulse, lot: parking, condemned: r.condemned,
 		ledger: ledger, lanes: newLanes(r.cfg.Order), file: r.file, source: source, broker: broker,
 		window: r.cfg.Window, declares: r.cfg.Broker.Partitions > 0, drain: r.cfg.DrainTimeout, board: r.board, log: r.log,
+	}
+	if r.cfg.Stamp {
+		ledger.stamps = true
+		s.mark = func(ctx context.Context, ids []string) error { return server.Stamp(ctx, table, ids) }
 	}
 	s.show(true)
 	err = s.run(ctx)
@@ -253,6 +261,11 @@ func (r *Relay) connect(ctx context.Context) (*binlog.Server, *schema.Table, err
 		return nil, nil, err
 	}
 	table, requirements, err := server.Check(ctx)
+	if err == nil && table != nil && r.cfg.Stamp {
+		var stamping []binlog.Requirement
+		stamping, err = server.CheckStamping(ctx, table)
+		requirements = append(requirements, stamping...)
+	}
 	for _, requirement := range requirements {
 		if err == nil {
 			err = requirement.Err()
@@ -281,18 +294,10 @@ func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.
 	if !exists {
 		state, snapshot, err = r.first(ctx, server, table)
 	} else {
-		err = fits(ctx, r.file.Path(), state, server, table)
+		state, snapshot, err = r.goOn(ctx, server, table, state)
 	}
 	if err != nil {
 		return nil, nil, err
-	}
-	state.ServerUUID = server.UUID
-	// Nothing is sent before the checkpoint is seen to be writable: what cannot
-	// be saved would be sent again and again.
-	if exists {
-		if err := r.file.Save(state); err != nil {
-			return nil, nil, err
-		}
 	}
 	source, err := openOutbox(ctx, server, table, definition(state, r.cfg.Source, table), state, snapshot)
 	if err != nil {
@@ -306,10 +311,32 @@ func (r *Relay) begin(ctx context.Context, server *binlog.Server, table *schema.
 	return source, ledger, nil
 }
 
+// goOn is the state of the checkpoint that is there, with what this relay has to
+// do first, and the backfill that it begins; nil: none. Nothing is sent before the
+// checkpoint is seen to be writable: what cannot be saved would be sent again and
+// again.
+func (r *Relay) goOn(ctx context.Context, server *binlog.Server, table *schema.Table, state checkpoint.State) (checkpoint.State, *binlog.Backfill, error) {
+	if err := fits(ctx, r.file.Path(), state, server, table); err != nil {
+		return state, nil, err
+	}
+	state, snapshot, err := r.widen(ctx, server, table, state)
+	if err != nil {
+		return state, nil, err
+	}
+	if state, err = r.restamp(ctx, server, table, state); err == nil {
+		state.ServerUUID = server.UUID
+		err = r.file.Save(state)
+	}
+	if err != nil && snapshot != nil {
+		snapshot.Close()
+	}
+	return state, snapshot, err
+}
+
 // first makes the checkpoint of a relay that has none, and saves it before
 // anything is sent: from here on its place is known.
 func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.Table) (checkpoint.State, *binlog.Backfill, error) {
-	state := checkpoint.State{Flavor: string(server.Flavor), ServerUUID: server.UUID, Table: table.String()}
+	state := checkpoint.State{Flavor: string(server.Flavor), ServerUUID: server.UUID, Table: table.String(), Topics: keptTopics(r.cfg.Topics)}
 	ask := server.Executed
 	if r.cfg.Start == Earliest {
 		ask = server.Purged

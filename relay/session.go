@@ -33,6 +33,10 @@ const (
 	// readAhead bounds, in windows, what is held behind an event that is not
 	// settled: transactions without events count, too.
 	readAhead = 4
+
+	// stampsAhead is how many rows wait to be stamped before nothing new is taken
+	// in: a crash would send their events again.
+	stampsAhead = 1 << 14
 )
 
 // errReload: the relay was told to read its files again and to connect anew.
@@ -64,6 +68,9 @@ type session struct {
 	source    Source
 	broker    Publisher
 	window    int
+	wants     wants
+	// mark stamps rows by their ids; nil: none are stamped.
+	mark func(ctx context.Context, ids []string) error
 	// replays: the source is log files, which end.
 	replays bool
 	ended   bool // the source has
@@ -169,13 +176,16 @@ func (s *session) run(ctx context.Context) error {
 			if cause == nil {
 				s.again(now)
 			}
-			s.save()
+			s.save(ctx)
 			s.show(deadline == nil)
 			s.report(now)
 		case err := <-s.saved:
 			s.saved = nil
 			if err != nil {
 				return unsaved(ctx, errors.Join(cause, err))
+			}
+			if len(s.ledger.covers.ids) >= stampsAhead/2 {
+				s.save(ctx)
 			}
 		case err := <-s.alarm:
 			stop(err)
@@ -218,7 +228,7 @@ func (s *session) admit() error {
 	var aside []*item // to be parked
 	for len(s.fetched) > 0 && s.outstanding < s.window {
 		tx := s.fetched[0]
-		if s.next == 0 && (s.ledger.held() >= readAhead*s.window || s.savesSlowly()) {
+		if s.next == 0 && (s.ledger.held() >= readAhead*s.window || s.savesSlowly() || len(s.ledger.covers.ids) >= stampsAhead) {
 			break
 		}
 		if s.next == len(tx.Events) {
@@ -228,9 +238,18 @@ func (s *session) admit() error {
 			s.fetched, s.next = s.fetched[1:], 0
 			continue
 		}
+		if tx.Cursor != "" && !s.wants.row(&tx.Events[s.next]) { // without a number: who carries it may stamp it
+			s.next++
+			continue
+		}
 		it := s.ledger.admit(tx, s.next)
 		s.next++
 		if it == nil {
+			continue
+		}
+		if !s.wants.event(it.event) {
+			it.event.Payload, it.event.Headers = nil, nil
+			s.ledger.settle(it)
 			continue
 		}
 		if s.replays {
@@ -284,23 +303,46 @@ func (s *session) park(items []*item) error {
 }
 
 // save writes the state in the background when it has moved.
-func (s *session) save() {
+func (s *session) save(ctx context.Context) {
 	if s.file == nil || !s.ledger.dirty || s.saved != nil {
 		return
 	}
 	s.ledger.dirty = false
-	state, saved := s.ledger.snapshot(), make(chan error, 1)
+	state, covered, saved := s.ledger.snapshot(), s.ledger.covered(), make(chan error, 1)
 	s.saved, s.saving = saved, time.Now()
-	go func() { saved <- s.write(state) }()
+	go func() { saved <- s.write(ctx, state, covered) }()
 }
 
-func (s *session) write(state checkpoint.State) error {
+// write saves the state, once the rows that it has come to cover are stamped.
+func (s *session) write(ctx context.Context, state checkpoint.State, covered coverage) error {
+	if err := s.stamp(ctx, covered); err != nil {
+		return err
+	}
 	err := s.file.Save(state)
 	if err == nil {
 		state.SavedAt = time.Now()
 		s.board.saved(state)
 	}
 	return err
+}
+
+// stamp stamps rows. Those of a backfill are noted in the file before, since a
+// backfill that begins there anew does not find them, and could not tell how many
+// numbers they had.
+func (s *session) stamp(ctx context.Context, covered coverage) error {
+	if len(covered.ids) == 0 {
+		return nil
+	}
+	if covered.rows != nil {
+		state, _ := s.file.State()
+		state.Backfill.Stamping = covered.rows
+		if err := s.file.Save(state); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stampLimit)
+	defer cancel()
+	return s.mark(ctx, covered.ids)
 }
 
 // savesSlowly tells whether the checkpoint has been on its way to the disk for
@@ -325,7 +367,7 @@ func (s *session) leave(ctx context.Context, cause error) error {
 		s.saved = nil
 	}
 	if s.file != nil && s.ledger.dirty {
-		if err := s.write(s.ledger.snapshot()); err != nil {
+		if err := s.write(ctx, s.ledger.snapshot(), s.ledger.covered()); err != nil {
 			return unsaved(ctx, errors.Join(cause, err))
 		}
 		s.ledger.dirty = false

@@ -74,6 +74,9 @@ func (r *Report) printCheckpoint(line lineFunc) {
 		line("table", "%s", s.Table)
 		line("position", "%s", s.GTIDSet)
 		line("sequence", "%d", s.Sequence)
+		if topics, err := topicsOf(s.Topics); err == nil && !topics.All() {
+			line("topics", "%s", topics)
+		}
 		if s.Partial != nil {
 			line("partial", "%d events of %s", s.Partial.Events, s.Partial.GTID)
 		}

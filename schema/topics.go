@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -49,4 +50,47 @@ func (t Topics) All() bool { return t.only == nil && t.except == nil }
 // Want tells whether events of a type are wanted.
 func (t Topics) Want(typ string) bool {
 	return (t.only == nil || t.only.MatchString(typ)) && (t.except == nil || !t.except.MatchString(typ))
+}
+
+// Same tells whether both have the same globs, in whatever order.
+func (t Topics) Same(other Topics) bool {
+	return sameSet(t.Only, other.Only) && sameSet(t.Except, other.Except)
+}
+
+// Within tells whether all that t wants is wanted by the other, too, as far as
+// the globs show it: false where it may not be.
+func (t Topics) Within(other Topics) bool {
+	exceptsMore := subset(other.Except, t.Except)
+	if len(t.Only) == 0 {
+		return len(other.Only) == 0 && exceptsMore
+	}
+	for _, glob := range t.Only {
+		switch {
+		case !strings.ContainsAny(glob, "*?") && (other.Want(glob) || !t.Want(glob)):
+		case exceptsMore && (len(other.Only) == 0 || slices.Contains(other.Only, glob)):
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// String is how the topics are typed, as flags; empty where all are wanted.
+func (t Topics) String() string {
+	var flags []string
+	for _, f := range []struct {
+		name  string
+		globs []string
+	}{{"--only-topics", t.Only}, {"--except-topics", t.Except}} {
+		if len(f.globs) > 0 {
+			flags = append(flags, f.name+" '"+strings.Join(f.globs, ",")+"'")
+		}
+	}
+	return strings.Join(flags, " ")
+}
+
+func sameSet(a, b []string) bool { return subset(a, b) && subset(b, a) }
+
+func subset(a, b []string) bool {
+	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(b, s) })
 }

@@ -3,6 +3,8 @@
 CREATE USER {{.User}}@'%' IDENTIFIED BY 'PASSWORD';
 GRANT REPLICATION SLAVE, REPLICATION CLIENT /*M! , SLAVE MONITOR */ ON *.* TO {{.User}}@'%';
 GRANT SELECT ON {{.Table}} TO {{.User}}@'%';
+-- For relay run --stamp as well; layout eventuate has published alone:
+-- GRANT UPDATE (status, published_at) ON {{.Table}} TO {{.User}}@'%';
 
 -- For RabbitMQ, in a shell on its host.
 {{- if not .Partitions}} With {{.Exchange}} in the place of '^$' the

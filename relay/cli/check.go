@@ -19,7 +19,7 @@ bound to the exchange is asked of RabbitMQ's management API.
 Example:
    relay check --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
                --amqp-url amqp://relay:pw@127.0.0.1:5672/ --partitions 4`,
-		Flags: append(placeFlags(), managementFlag(), serverIDFlag(), badEventFlag(), &cli.BoolFlag{Name: "json", Usage: "print JSON"}),
+		Flags: append(append(placeFlags(), topicsFlags()...), managementFlag(), serverIDFlag(), badEventFlag(), stampFlag(), &cli.BoolFlag{Name: "json", Usage: "print JSON"}),
 		Action: func(c *cli.Context) error {
 			cfg, err := config(c)
 			if err != nil {

@@ -48,7 +48,7 @@ func TestFaultRelayCheckpoint(t *testing.T) {
 	uuid := r.text("SELECT @@server_uuid")
 	files := map[string][]byte{
 		"zeros":       make([]byte, len(good)),
-		"newer":       forged(t, good, `"version": 2`, `"version": 3`),
+		"newer":       forged(t, good, `"version": 2`, `"version": 4`),
 		"otherserver": forged(t, good, uuid+":", "3e11fa47-71ca-11e1-9e33-c80aa9429562:"),
 		"mixed":       append(append([]byte{}, good[:len(good)/2]...), make([]byte, 512)...),
 	}
@@ -65,7 +65,7 @@ func TestFaultRelayCheckpoint(t *testing.T) {
 		{"zeros", []string{"run", "--checkpoint", path("zeros")}, nil, 78, []string{"corrupt", "all zeros", path("zeros"), "relay resume --from-gtid"}},
 		{"half, then zeros", []string{"run", "--checkpoint", path("mixed")}, nil, 78, []string{"corrupt", path("mixed"), "relay resume --from-gtid"}},
 		{"directory", []string{"run", "--checkpoint", path("directory")}, nil, 78, []string{"is a directory", "--checkpoint " + path("directory") + "/checkpoint.json"}},
-		{"newer version", []string{"run", "--checkpoint", path("newer")}, nil, 78, []string{"newer", "version is 3", path("newer")}},
+		{"newer version", []string{"run", "--checkpoint", path("newer")}, nil, 78, []string{"newer", "version is 4", path("newer")}},
 		{"of another server", []string{"run", "--partitions", "1", "--log-level", "error", "--checkpoint", path("otherserver")}, nil, 78, []string{"3e11fa47-71ca-11e1-9e33-c80aa9429562", "relay resume --from-gtid"}},
 	})
 	for name, text := range files {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +68,8 @@ func paceFlags() []cli.Flag {
 
 // runFlags say how to relay.
 func runFlags() []cli.Flag {
-	return append(append(placeFlags(), paceFlags()...),
+	return append(slices.Concat(placeFlags(), paceFlags(), topicsFlags()),
+		stampFlag(),
 		serverIDFlag(),
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
 		badEventFlag(),
@@ -78,6 +80,10 @@ func runFlags() []cli.Flag {
 
 func serverIDFlag() cli.Flag {
 	return &cli.Uint64Flag{Name: "server-id", Usage: "replica id", DefaultText: "derived from host and checkpoint path, 2^31 and up", EnvVars: env("server-id")}
+}
+
+func stampFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "stamp", Usage: "mark rows as published, in batches, when the broker has confirmed their events", EnvVars: env("stamp")}
 }
 
 // managementFlag says where what AMQP does not tell is asked.
@@ -107,7 +113,10 @@ func config(c *cli.Context) (relay.Config, error) {
 	cfg.SourcePasswordFile, cfg.BrokerPasswordFile = passwordFile(c, "mysql-password-file"), passwordFile(c, "amqp-password-file")
 	cfg.SourceTLS, cfg.BrokerTLS = tlsFiles(c, "mysql"), tlsFiles(c, "amqp")
 	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
-	cfg.Start = relay.Backfill
+	if cfg.Topics, err = topics(c); err != nil {
+		return cfg, err
+	}
+	cfg.Start, cfg.Stamp = relay.Backfill, c.Bool("stamp")
 	cfg.Listen, cfg.Debug = c.String("listen"), c.Bool("debug")
 	if err := pace(c, &cfg); err != nil {
 		return cfg, err

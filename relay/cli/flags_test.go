@@ -24,13 +24,14 @@ var defaults = map[string]string{
 	"server-id": "derived from host and checkpoint path, 2^31 and up", "amqp-url": "required", "amqp-password-file": "none",
 	"exchange": "outbox", "partitions": "0", "checkpoint": "$STATE_DIRECTORY/checkpoint.json, else ./checkpoint.json",
 	"start": "backfill", "window": "4096", "order": "strict", "listen": "127.0.0.1:9347", "debug": "off", "drain-timeout": "15s", "on-bad-event": "stop", "give-up-after": "0",
+	"only-topics": "all", "except-topics": "none", "stamp": "off",
 	"log-level": "info", "log-format": "console on a terminal, else json",
 }
 
 // computed are the flags whose default is no value of the flag.
 var computed = map[string]bool{
 	"mysql-dsn": true, "mysql-password-file": true, "columns": true, "server-id": true, "amqp-url": true, "amqp-password-file": true,
-	"checkpoint": true, "log-format": true,
+	"checkpoint": true, "log-format": true, "only-topics": true, "except-topics": true,
 	"mysql-tls-ca": true, "mysql-tls-cert": true, "mysql-tls-key": true, "mysql-tls-server-name": true,
 	"amqp-tls-ca": true, "amqp-tls-cert": true, "amqp-tls-key": true, "amqp-tls-server-name": true,
 }

@@ -21,9 +21,19 @@ once, which loses nothing: what was in flight is sent again. SIGHUP makes it
 read its password and certificate files again and connect anew; SIGUSR1 makes
 it log where it stands.
 
-Example:
+With --only-topics or --except-topics it carries some types of events, so that
+they can move from relay poll, or from another publisher, one by one. The
+checkpoint keeps the topics: when a start adds some, their rows that are in the
+table and not stamped published are sent first. To move a type here, stop and
+start relay poll without it, then this with it; to move it back, this first.
+With --stamp rows are marked as published once the broker has confirmed their
+events, before the checkpoint covers them; it needs UPDATE on the columns status
+and published_at (relay print grants).
+
+Examples:
    relay run --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
-             --amqp-url amqp://relay:pw@127.0.0.1:5672/ --partitions 4`,
+             --amqp-url amqp://relay:pw@127.0.0.1:5672/ --partitions 4
+   relay run --only-topics 'order.*' --stamp`,
 		Flags: runFlags(),
 		Action: func(c *cli.Context) error {
 			cfg, err := config(c)

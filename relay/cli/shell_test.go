@@ -57,7 +57,7 @@ try relay run --order =
 try relay run --checkpoint /e
 try relay replay --to ''
 `, strings.Join([]string{
-		"complete -o default -F _relay relay", "run", "bash zsh fish", "--start", "latest", "strict pipelined", "strict pipelined", "", "- exchange",
+		"complete -o default -F _relay relay", "run", "bash zsh fish", "--stamp --start", "latest", "strict pipelined", "strict pipelined", "", "- exchange",
 	}, "\n"))
 }
 

@@ -51,6 +51,8 @@ type Writer struct {
 	// Burst is the number of events committed before Rate applies. Defaults
 	// to 0.
 	Burst int
+	// Topics of which each aggregate has one. Defaults to order.placed.
+	Topics []string
 	// Seed of the generator: what is written follows from it. Defaults to 0.
 	Seed uint64
 
@@ -275,7 +277,7 @@ func (s *scribe) insert(run execute, orders []order, batch bool) error {
 		var business, outbox []any
 		for _, o := range chunk {
 			business = append(business, o.aggregate, o.payload)
-			outbox = append(outbox, o.id[:], o.aggregate, "order.placed", o.payload, s.createdAt())
+			outbox = append(outbox, o.id[:], o.aggregate, s.topic(o.aggregate), o.payload, s.createdAt())
 		}
 		values := strings.Repeat(", (?, ?)", len(chunk))[2:]
 		if _, err := run("INSERT INTO orders (aggregate_id, detail) VALUES "+values, business...); err != nil {
@@ -287,6 +289,14 @@ func (s *scribe) insert(run execute, orders []order, batch bool) error {
 		}
 	}
 	return nil
+}
+
+// topic is that of an aggregate's events.
+func (w *Writer) topic(aggregate int64) string {
+	if len(w.Topics) == 0 {
+		return "order.placed"
+	}
+	return w.Topics[uint64(aggregate)%uint64(len(w.Topics))]
 }
 
 // createdAt returns now, in UTC as DATETIME(6), and never the same time twice:
