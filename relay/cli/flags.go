@@ -68,7 +68,7 @@ func paceFlags() []cli.Flag {
 // runFlags say how to relay.
 func runFlags() []cli.Flag {
 	return append(append(placeFlags(), paceFlags()...),
-		serverIDFlag(),
+		serverIDFlag(), shadowFlag(),
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
 		badEventFlag(),
 		listenFlag("address of the status page, /metrics, /healthz, /readyz; '': off"),
@@ -107,6 +107,9 @@ func config(c *cli.Context) (relay.Config, error) {
 	cfg.SourcePasswordFile, cfg.BrokerPasswordFile = passwordFile(c, "mysql-password-file"), passwordFile(c, "amqp-password-file")
 	cfg.SourceTLS, cfg.BrokerTLS = tlsFiles(c, "mysql"), tlsFiles(c, "amqp")
 	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
+	if err := shadow(c, &cfg); err != nil {
+		return cfg, err
+	}
 	cfg.Start = relay.Backfill
 	cfg.Listen, cfg.Debug = c.String("listen"), c.Bool("debug")
 	if err := pace(c, &cfg); err != nil {

@@ -21,6 +21,15 @@ once, which loses nothing: what was in flight is sent again. SIGHUP makes it
 read its password and certificate files again and connect anew; SIGUSR1 makes
 it log where it stands.
 
+--shadow runs beside another publisher, for relay audit --against-queue to tell
+whether both send the same: it publishes the same messages to <exchange>.shadow,
+with a checkpoint of its own, and touches neither the table nor the exchange. For
+it, once:
+   rabbitmqadmin declare exchange --name outbox.shadow --type x-consistent-hash --durable true
+   rabbitmqadmin declare queue --name outbox.shadow --type stream --durable true
+   rabbitmqadmin declare binding --source outbox.shadow --destination-type queue \
+                 --destination outbox.shadow --routing-key 1
+
 Example:
    relay run --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
              --amqp-url amqp://relay:pw@127.0.0.1:5672/ --partitions 4`,
