@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/outboxrelay/relay/schema"
 )
@@ -39,7 +40,7 @@ func (s *Server) Created(ctx context.Context, table *schema.Table, from, to time
 	r := rowReader{server: s, table: table}
 	id, _ := table.Column(schema.RoleID)
 	created, _ := table.Column(schema.RoleCreatedAt)
-	rows, err := conn.QueryContext(ctx, "SELECT "+r.selected(schema.RoleID)+", "+r.name(schema.RoleCreatedAt)+" FROM "+r.from()+" WHERE "+where, args...)
+	rows, err := conn.QueryContext(ctx, r.createdFrom()+where, args...)
 	if err != nil {
 		return s.explain(err)
 	}
@@ -62,6 +63,10 @@ func (s *Server) Created(ctx context.Context, table *schema.Table, from, to time
 		return s.explain(err)
 	}
 	return nil
+}
+
+func (r *rowReader) createdFrom() string {
+	return "SELECT " + r.selected(schema.RoleID) + ", " + r.name(schema.RoleCreatedAt) + " FROM " + r.from() + " WHERE "
 }
 
 // created is the condition for rows of a time, as the index wants it: one on
@@ -157,11 +162,15 @@ func (s *Server) Has(ctx context.Context, table *schema.Table, ids []string) (ma
 // column no row has.
 func (r *rowReader) withIDs(ctx context.Context, query string, ids []string, each func(*sql.Rows) error) error {
 	id, _ := r.table.Column(schema.RoleID)
+	place := "?"
+	if id.Kind == schema.Text && id.Charset != "utf8mb4" { // what it has no character for is a question mark then, and no error
+		place = "CONVERT(? USING " + id.Charset + ")"
+	}
 	var places []string
 	var args []any
 	for _, text := range ids {
 		if value, ok := idValue(id, text); ok {
-			places, args = append(places, "?"), append(args, value)
+			places, args = append(places, place), append(args, value)
 		}
 	}
 	if len(places) == 0 {
@@ -193,6 +202,9 @@ func (r *rowReader) withIDs(ctx context.Context, query string, ids []string, eac
 // floating-point numbers, and use no index.
 func idValue(id schema.Column, text string) (value any, ok bool) {
 	if id.Kind != schema.Integer {
+		if id.Kind != schema.Binary && !utf8.ValidString(text) {
+			return nil, false
+		}
 		value, err := schema.ParseID(id, text)
 		return value, err == nil && text != ""
 	}

@@ -10,7 +10,7 @@ import (
 
 const (
 	streamPrefetch = 2000                   // deliveries of a stream that wait for their acknowledgement
-	probeTimeout   = 5 * time.Second        // for the last chunk of a stream, which an empty one has not
+	probeTimeout   = 3 * time.Second        // for the last chunk of a stream, which an empty one has not
 	restTimeout    = 500 * time.Millisecond // for the rest of the last chunk, when its beginning is there
 	copyTimeout    = 30 * time.Second       // for the next of the messages that a queue has
 

@@ -241,17 +241,15 @@ type side struct {
 func merge(left, right *sorter, each func(key string, left, right side) error) error {
 	var sides [2]struct {
 		*sorted
-		key, value []byte // of the next record; a nil key: there is none
+		key, value []byte // of the next record
+		over       bool   // there is none
 	}
 	advance := func(i int) error {
 		key, value, err := sides[i].next()
 		if err != nil && err != io.EOF {
 			return err
 		}
-		sides[i].key, sides[i].value = key, value
-		if err == io.EOF {
-			sides[i].key = nil
-		}
+		sides[i].key, sides[i].value, sides[i].over = key, value, err == io.EOF
 		return nil
 	}
 	for i, s := range []*sorter{left, right} {
@@ -263,15 +261,15 @@ func merge(left, right *sorter, each func(key string, left, right side) error) e
 			return err
 		}
 	}
-	for sides[0].key != nil || sides[1].key != nil {
-		least := sides[0].key
-		if least == nil || sides[1].key != nil && bytes.Compare(sides[1].key, least) < 0 {
-			least = sides[1].key
+	for !sides[0].over || !sides[1].over {
+		least := 0
+		if sides[0].over || !sides[1].over && bytes.Compare(sides[1].key, sides[0].key) < 0 {
+			least = 1
 		}
-		key := string(least)
+		key := string(sides[least].key)
 		var found [2]side
 		for i := range sides {
-			for sides[i].key != nil && string(sides[i].key) == key {
+			for !sides[i].over && string(sides[i].key) == key {
 				if found[i].count++; found[i].count == 1 {
 					found[i].value = bytes.Clone(sides[i].value)
 				}
