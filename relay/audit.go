@@ -185,6 +185,9 @@ func (a *audit) run(ctx context.Context) error {
 		binary.BigEndian.PutUint64(value[:], uint64(micros(at)))
 		return a.rows.add(id, value[:])
 	})
+	if err == nil {
+		err = a.rows.finish()
+	}
 	if err != nil {
 		return err
 	}

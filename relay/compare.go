@@ -118,6 +118,9 @@ func (c *comparison) run(ctx context.Context, broker exchange.Config, order Audi
 		into *sorter
 	}{{shadow, &c.shadow}, {legacy, &c.legacy}} {
 		err := s.from.read(ctx, c.period, func(m *exchange.Message) error { return s.into.add(by(m), digestOf(m).encode()) })
+		if err == nil {
+			err = s.into.finish()
+		}
 		if err != nil {
 			return err
 		}

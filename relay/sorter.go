@@ -17,7 +17,7 @@ import (
 
 // sortMemory is how many bytes of records a sorter holds before it writes them
 // out.
-const sortMemory = 16 << 20
+const sortMemory = 8 << 20
 
 // sorter puts records into the order of their keys' bytes, those of one key into
 // that in which they were added, in limited memory: what is more goes to a file,
@@ -107,16 +107,25 @@ func (s *sorter) spill() (err error) {
 	return nil
 }
 
+// finish tells that all is added. Where not all is in memory nothing is then.
+func (s *sorter) finish() error {
+	if s.runs == nil || len(s.at) == 0 {
+		return nil
+	}
+	err := s.spill()
+	s.records, s.at = nil, nil
+	return err
+}
+
 // sorted begins to read the records. Nothing is added after it.
 func (s *sorter) sorted() (*sorted, error) {
 	if s.runs == nil {
 		s.sort()
 		return &sorted{held: s}, nil
 	}
-	if err := s.spill(); err != nil {
+	if err := s.finish(); err != nil {
 		return nil, err
 	}
-	s.records, s.at = nil, nil // for who sorts next
 	r := &sorted{}
 	for i, section := range s.runs {
 		run := &run{in: bufio.NewReaderSize(section, 64<<10), number: i}
