@@ -63,6 +63,12 @@ func Audit(ctx context.Context, cfg Config, order AuditOrder, out io.Writer) err
 	if _, _, _, err := cfg.Source.Parse(); err != nil {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
+	if len(order.Queues) == 0 {
+		order.Inbox = order.inbox(cfg.Source)
+		if _, err := order.Inbox.Parse(); err != nil {
+			return fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+	}
 	a := &audit{cfg: cfg, order: order, report: newReport(out)}
 	defer a.close()
 	err := a.run(ctx)
@@ -88,6 +94,14 @@ type audit struct {
 	lost           sorter // what is missing, in the order in which it is to be sent; empty without Republish
 
 	report *report
+}
+
+// inbox is the order's, or that on the source's server.
+func (o AuditOrder) inbox(source binlog.Config) exchange.InboxConfig {
+	if o.Inbox.DSN == "" {
+		o.Inbox.DSN, o.Inbox.Password, o.Inbox.TLS = source.DSN, source.Password, source.TLS
+	}
+	return o.Inbox
 }
 
 // period is the window: from since on, and before until.
@@ -227,11 +241,7 @@ func (a *audit) open(ctx context.Context) (err error) {
 		a.other, err = openQueues(ctx, a.cfg.Broker, a.order.Queues)
 		return err
 	}
-	inbox := a.order.Inbox
-	if inbox.DSN == "" {
-		inbox.DSN, inbox.Password, inbox.TLS = a.cfg.Source.DSN, a.cfg.Source.Password, a.cfg.Source.TLS
-	}
-	reader, err := exchange.OpenInbox(ctx, inbox)
+	reader, err := exchange.OpenInbox(ctx, a.order.Inbox)
 	if err == nil {
 		a.other = inboxes{reader}
 	}
