@@ -80,8 +80,14 @@ func OpenInbox(ctx context.Context, c InboxConfig) (*InboxReader, error) {
 // Close ends the connections.
 func (r *InboxReader) Close() { r.inbox.DB.Close() }
 
-// Name is the table's, as it was asked for.
-func (r *InboxReader) Name() string { return strings.ReplaceAll(r.inbox.table(), "`", "") }
+// Name is db.table, as it was asked for.
+func (r *InboxReader) Name() string {
+	name := strings.ReplaceAll(r.inbox.table(), "`", "")
+	if !strings.Contains(name, ".") {
+		name = r.dsn.DBName + "." + name
+	}
+	return name
+}
 
 // Processed calls each with the id and the time of every message that was
 // processed at since or later, in no order.
@@ -160,7 +166,7 @@ func (r *InboxReader) explain(err error) error {
 	case 1045, 1698: // ER_ACCESS_DENIED_ERROR, ER_ACCESS_DENIED_NO_PASSWORD_ERROR
 		return fmt.Errorf("%w: %s: %s; check the user and password of --inbox-dsn, or --inbox-password-file", ErrInbox, at, refusal.Message)
 	case 1044, 1142, 1143: // of the database, the table, a column
-		return fmt.Errorf("%w: %s: %s; type: GRANT SELECT ON %s TO '%s'@'%%'", ErrInbox, at, refusal.Message, r.inbox.table(), r.dsn.User)
+		return fmt.Errorf("%w: %s: %s; type: GRANT SELECT ON %s TO '%s'@'%%'", ErrInbox, at, refusal.Message, r.Name(), r.dsn.User)
 	case 1049, 1146: // ER_BAD_DB_ERROR, ER_NO_SUCH_TABLE
 		create := strings.Join(strings.Fields(r.inbox.Schema()), " ")
 		return fmt.Errorf("%w: %s: %s; check --inbox-dsn and --inbox-table; the table that consumers fill is made by: %s", ErrInbox, at, refusal.Message, create)

@@ -143,7 +143,7 @@ func testAuditInbox(t *testing.T, on source) {
 		t.Errorf("got %+v", s)
 	}
 	text := string(mustRead(t, textfile))
-	for _, want := range []string{"relay_audit_missing{", "} 3\n", "relay_audit_unknown{", `outbox="` + r.database() + `.outbox"`, "relay_audit_success_timestamp_seconds{"} {
+	for _, want := range []string{"relay_audit_missing{", "} 3\n", "relay_audit_unknown{", `outbox="` + r.database() + `.outbox"`, `against="inbox ` + r.database() + `.processed_messages"`, "relay_audit_success_timestamp_seconds{"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the textfile has no %s:\n%s", want, text)
 		}
