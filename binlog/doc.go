@@ -27,7 +27,9 @@
 // Tx.Before of what comes next (gathered.go).
 //
 // Backfill reads the same Tx values out of the table itself, Select those of chosen
-// rows; Between finds the part of it for a time. LocateFile and LocateTime translate a place in the log
+// rows; Between finds the part of it for a time. Created gives the ids of the rows
+// of a time, and Rows and Has find rows by id (created.go). LocateFile and
+// LocateTime translate a place in the log
 // and a time to a position, by a walk over the groups of a log file.
 //
 // A Poller needs no log: it claims pending rows of the table in a transaction, by

@@ -2,6 +2,7 @@ package binlog
 
 import (
 	"context"
+	"time"
 
 	"github.com/outboxrelay/relay/schema"
 )
@@ -44,4 +45,11 @@ func (p *Poller) Statements(ctx context.Context) []Statement {
 		list = append(list, Statement{q.text, q.args})
 	}
 	return list
+}
+
+// CreatedQuery is the statement of Created.
+func CreatedQuery(s *Server, table *schema.Table, from, to time.Time) (query string, args []any, err error) {
+	where, args, err := s.created(table, from, to)
+	r := rowReader{server: s, table: table}
+	return r.createdFrom() + where, args, err
 }

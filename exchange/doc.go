@@ -37,6 +37,9 @@
 // does not tell: Ask asks RabbitMQ's management API over HTTP, for check and
 // status. What relays does without it.
 //
+// A Reader reads a stream, or a classic queue, and leaves everything in its place;
+// an InboxReader reads the inbox of others: for audits.
+//
 // # Failures
 //
 // The relay has to tell three kinds apart: unfit (somebody must act), a bad
@@ -71,6 +74,10 @@
 //	                                         default a quorum queue of RabbitMQ 4
 //	                                         drops a message after 20 requeues
 //	                                         (delivery-limit; set it by policy)
+//	a queue to be read is a quorum queue,    OpenReader: ErrQueue
+//	is consumed, or holds too much
+//	inbox cannot be read                     OpenInbox: ErrInbox; a server that
+//	                                         is away: transient
 //	commit of the inbox in doubt             not acknowledged, delivered again,
 //	                                         and the inbox knows
 //

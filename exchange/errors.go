@@ -33,6 +33,10 @@ var (
 	// relay declares, or where a consumer's queue does not exist.
 	ErrQueue = errors.New("exchange: queue is not usable")
 
+	// ErrInbox is wrapped where an inbox cannot be read: its server refuses the
+	// user, or there is no table that is one.
+	ErrInbox = errors.New("exchange: inbox is not usable")
+
 	// ErrNacked is the receipt of an event that the broker refused: a queue is
 	// full and rejects (x-overflow reject-publish), or failed. It was not
 	// stored in every queue and may be published again.

@@ -1,6 +1,6 @@
 // Package relay is the loop that carries an outbox from MySQL or MariaDB to RabbitMQ,
 // and every question that needs both sides: check, status, resume,
-// replay.
+// replay, audit.
 //
 // Invariant: the checkpoint on disk never covers a transaction with an event
 // that the broker has not confirmed and routed.
@@ -87,6 +87,14 @@
 // status (status.go), which asks the file and the servers, and never the relay:
 // it says the same while none runs. Check (check.go, queues.go) looks at what run
 // needs, and at what only matters over time.
+//
+// An audit (audit.go) reads the ids of the table's rows of some time, and then what
+// became of them: an inbox, or streams and queues. Both are sorted by the bytes of
+// the id, in files where they are large (sorter.go), and read side by side; what
+// only one side has is looked up once more before it is told (auditreport.go), and
+// sent again, if that is asked for (republish.go). Two publishers are compared in
+// the same way (compare.go), of which one is a relay with names of its own
+// (shadow.go).
 //
 // Any error ends the session. The supervisor is the only retry: it waits, and
 // begins again from the file, or of a poller the table, never from memory.

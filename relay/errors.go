@@ -62,6 +62,7 @@ var exits = []struct {
 	{exchange.ErrTLS, ExitUnfit},
 	{exchange.ErrExchange, ExitUnfit},
 	{exchange.ErrQueue, ExitUnfit},
+	{exchange.ErrInbox, ExitUnfit},
 	{checkpoint.ErrCorrupt, ExitUnfit},
 	{checkpoint.ErrVersion, ExitUnfit},
 	{checkpoint.ErrLocked, ExitUnfit},

@@ -47,6 +47,7 @@ func TestExitCode(t *testing.T) {
 		{exchange.ErrTLS, 78},
 		{exchange.ErrExchange, 78},
 		{exchange.ErrQueue, 78},
+		{exchange.ErrInbox, 78},
 		{checkpoint.ErrCorrupt, 78},
 		{checkpoint.ErrVersion, 78},
 		{checkpoint.ErrLocked, 78},

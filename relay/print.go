@@ -12,6 +12,7 @@ import (
 )
 
 //go:embed assets/relay.service assets/relay@.service assets/relay.env assets/relayctl assets/grants.sql
+//go:embed assets/relay-audit.service assets/relay-audit.timer
 //go:embed assets/alerts.yaml assets/dashboard.json
 //go:embed assets/relay.1 assets/completion.bash assets/completion.zsh assets/completion.fish
 var printed embed.FS
@@ -30,6 +31,8 @@ var Printables = []Printable{
 	{"unit", "the systemd unit of a host's only relay", "/etc/systemd/system/relay.service", "relay.service"},
 	{"unit@", "the systemd unit of several, one for each outbox", "/etc/systemd/system/relay@.service", "relay@.service"},
 	{"env", "the settings that the units read", "/etc/relay/relay.env", "relay.env"},
+	{"audit.service", "the systemd unit of an audit", "/etc/systemd/system/relay-audit.service", "relay-audit.service"},
+	{"audit.timer", "the timer that starts it every hour", "/etc/systemd/system/relay-audit.timer", "relay-audit.timer"},
 	{"ctl", "the script that runs a command with a unit's settings", "/usr/sbin/relayctl", "relayctl"},
 	{"alerts", "the Prometheus alert rules", "/etc/prometheus/relay.yaml", "alerts.yaml"},
 	{"dashboard", "the Grafana dashboard", "dashboard.json", "dashboard.json"},

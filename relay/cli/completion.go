@@ -35,6 +35,7 @@ var values = map[string][]string{
 	"log-format":   {"json", "console"},
 	"to":           {"-", "exchange"},
 	"gap":          {"backfill"},
+	"by":           {"message_id", "header:"},
 }
 
 // completeWord is what a shell asks for as the first argument: the words behind

@@ -70,7 +70,7 @@ func paceFlags() []cli.Flag {
 func runFlags() []cli.Flag {
 	return append(slices.Concat(placeFlags(), paceFlags(), topicsFlags()),
 		stampFlag(),
-		serverIDFlag(),
+		serverIDFlag(), shadowFlag(),
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
 		badEventFlag(),
 		listenFlag("address of the status page, /metrics, /healthz, /readyz; '': off"),
@@ -113,6 +113,9 @@ func config(c *cli.Context) (relay.Config, error) {
 	cfg.SourcePasswordFile, cfg.BrokerPasswordFile = passwordFile(c, "mysql-password-file"), passwordFile(c, "amqp-password-file")
 	cfg.SourceTLS, cfg.BrokerTLS = tlsFiles(c, "mysql"), tlsFiles(c, "amqp")
 	cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
+	if err := shadow(c, &cfg); err != nil {
+		return cfg, err
+	}
 	if cfg.Topics, err = topics(c); err != nil {
 		return cfg, err
 	}

@@ -52,6 +52,29 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// TestAuditUnits: so are the audit's units, the service being taken with the
+// timer that starts it; and the service sets what is an option.
+func TestAuditUnits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	service := strings.ReplaceAll(asset(t, "audit.service"), "/usr/bin/relay", relayBinary(t))
+	paths := []string{filepath.Join(dir, "relay-audit.service"), filepath.Join(dir, "relay-audit.timer")}
+	write(t, paths[0], service)
+	write(t, paths[1], asset(t, "audit.timer"))
+	if _, all, err := tool(t, "systemd-analyze", "verify", "--man=no", paths[0], paths[1]); err != nil || all != "" {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, all)
+	}
+	if _, all, err := tool(t, "systemd-analyze", "security", "--offline=true", "--threshold=19", "--no-pager", paths[0]); err != nil {
+		t.Errorf("systemd-analyze security: %v\n%s", err, all)
+	}
+	help := run(t, nil, "audit", "--help").stdout
+	for _, name := range regexp.MustCompile(`RELAY_[A-Z_]+`).FindAllString(service, -1) {
+		if !strings.Contains(help, "[$"+name+"]") {
+			t.Errorf("%s is no option's", name)
+		}
+	}
+}
+
 // TestEnvFile: what the environment file names are options, which have these
 // values for their examples.
 func TestEnvFile(t *testing.T) {

@@ -30,6 +30,15 @@ With --stamp rows are marked as published once the broker has confirmed their
 events, before the checkpoint covers them; it needs UPDATE on the columns status
 and published_at (relay print grants).
 
+--shadow runs beside another publisher, for relay audit --against-queue to tell
+whether both send the same: it publishes the same messages to <exchange>.shadow,
+with a checkpoint of its own, and touches neither the table nor the exchange. For
+it, once:
+   rabbitmqadmin declare exchange --name outbox.shadow --type x-consistent-hash --durable true
+   rabbitmqadmin declare queue --name outbox.shadow --type stream --durable true
+   rabbitmqadmin declare binding --source outbox.shadow --destination-type queue \
+                 --destination outbox.shadow --routing-key 1
+
 Examples:
    relay run --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
              --amqp-url amqp://relay:pw@127.0.0.1:5672/ --partitions 4

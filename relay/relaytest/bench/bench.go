@@ -25,6 +25,7 @@ type bench struct {
 	dir     string // scratch, removed at the end
 	runs    int    // of each kind
 	events  int    // to drain
+	rows    int    // to audit
 	quick   bool   // sizes are small: only to see that it works
 	profile string // directory for CPU profiles; empty: none
 

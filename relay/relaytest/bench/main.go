@@ -35,6 +35,7 @@ var parts = []part{
 	{[]string{"latency"}, latency},
 	{[]string{"memory"}, memory},
 	{[]string{"growth"}, growth},
+	{[]string{"audit"}, audit},
 }
 
 // roles are what this binary does as a process of its own, so that its CPU time
@@ -64,18 +65,19 @@ func run(ctx context.Context) int {
 	flag.StringVar(&only, "only", "", "sections to measure, as drain,latency (default all of them)")
 	flag.IntVar(&b.runs, "runs", 5, "runs of each kind, in pairs")
 	flag.IntVar(&b.events, "events", 200_000, "events to drain")
+	flag.IntVar(&b.rows, "rows", 5_000_000, "rows to audit")
 	flag.BoolVar(&b.quick, "quick", false, "one run of small sizes, to see that it works: no figures to quote")
 	flag.StringVar(&path, "json", ".dev/bench.json", "file for the raw figures")
 	flag.StringVar(&b.relay, "relay", "bin/relay", "the relay's binary")
 	flag.StringVar(&b.profile, "profile", "", "directory for CPU profiles of the relay: the runs are then slower")
 	flag.Parse()
 	if b.quick {
-		b.runs, b.events = 1, b.events/20
+		b.runs, b.events, b.rows = 1, b.events/20, b.rows/20
 	}
 	chosen, err := choose(only)
-	if err != nil || b.runs < 1 || b.events < 1000 || flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "bench: -runs %d -events %d -only %q %q: want 1 or more, 1000 or more (20000 with -quick), sections of the table, and no word besides\n",
-			b.runs, b.events, only, flag.Args())
+	if err != nil || b.runs < 1 || b.events < 1000 || b.rows < 1000 || flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "bench: -runs %d -events %d -rows %d -only %q %q: want 1 or more, 1000 or more of both (20000 with -quick), sections of the table, and no word besides\n",
+			b.runs, b.events, b.rows, only, flag.Args())
 		return 64
 	}
 	_ = mysql.SetLogger(new(mysql.NopLogger)) // fails on nil only

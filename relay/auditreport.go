@@ -1,0 +1,142 @@
+package relay
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/outboxrelay/relay/schema"
+)
+
+// finding is a line of an audit: an id, and what is the matter with it.
+type finding struct {
+	// Kind is missing: a row of which the other side has nothing; unknown: a
+	// message of which the table has nothing; duplicate: a message that came more
+	// than once; bad: a missing row that cannot be sent as it stands.
+	Kind        string     `json:"kind"`
+	ID          string     `json:"id"`
+	AggregateID string     `json:"aggregate_id,omitempty"`
+	Topic       string     `json:"topic,omitempty"`
+	CreatedAt   *time.Time `json:"created_at,omitempty"` // of a row
+	At          *time.Time `json:"at,omitempty"`         // of a message: when it was processed, or created
+	Times       int        `json:"times,omitempty"`      // that it came
+	Reason      string     `json:"reason,omitempty"`
+}
+
+// auditSummary is the last line of an audit.
+type auditSummary struct {
+	Kind        string    `json:"kind"` // summary
+	Outbox      string    `json:"outbox"`
+	Against     string    `json:"against"`
+	Since       time.Time `json:"since"`
+	Until       time.Time `json:"until"`
+	Rows        int64     `json:"rows"`     // created in the window
+	Messages    int64     `json:"messages"` // read of the other side
+	Missing     int64     `json:"missing"`
+	Unknown     int64     `json:"unknown"`
+	Duplicates  int64     `json:"duplicates"` // deliveries too many
+	Republished int64     `json:"republished"`
+	Bad         int64     `json:"bad"`
+}
+
+// report prints findings and counts them.
+type report struct {
+	out     *bufio.Writer
+	encoder *json.Encoder
+	summary auditSummary
+	bad     error // the first
+}
+
+func newReport(out io.Writer) *report {
+	r := &report{out: bufio.NewWriterSize(out, 64<<10), summary: auditSummary{Kind: "summary"}}
+	r.encoder = json.NewEncoder(r.out)
+	r.encoder.SetEscapeHTML(false)
+	return r
+}
+
+func (r *report) line(v any) error {
+	if err := r.encoder.Encode(v); err != nil {
+		return fmt.Errorf("relay: audit: %w", err)
+	}
+	return nil
+}
+
+func (r *report) missing(e *schema.Event) error {
+	r.summary.Missing++
+	return r.line(finding{Kind: "missing", ID: e.ID, AggregateID: e.AggregateID, Topic: e.Type(), CreatedAt: &e.CreatedAt})
+}
+
+func (r *report) unknown(m sighting) error {
+	r.summary.Unknown++
+	return r.line(finding{Kind: "unknown", ID: m.id, At: known(m.at), Times: m.times})
+}
+
+func (r *report) duplicate(m sighting) error {
+	r.summary.Duplicates += int64(m.times - 1)
+	return r.line(finding{Kind: "duplicate", ID: m.id, At: known(m.at), Times: m.times})
+}
+
+// cannot tells of a missing event that cannot be sent.
+func (r *report) cannot(e *schema.Event, why *schema.BadEventError) error {
+	if r.summary.Bad++; r.bad == nil {
+		r.bad = why
+	}
+	return r.line(finding{Kind: "bad", ID: e.ID, AggregateID: e.AggregateID, Topic: e.Type(), CreatedAt: &e.CreatedAt, Reason: why.Reason})
+}
+
+// end prints the summary.
+func (r *report) end() error {
+	if err := r.line(r.summary); err != nil {
+		return err
+	}
+	if err := r.out.Flush(); err != nil {
+		return fmt.Errorf("relay: audit: %w", err)
+	}
+	return nil
+}
+
+// known is a time; nil where there is none.
+func known(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+// textfile writes the counts for Prometheus, whole or not at all.
+func (s auditSummary) textfile(path string) error {
+	registry := prometheus.NewRegistry()
+	labels := prometheus.Labels{"outbox": s.Outbox, "against": s.Against}
+	for _, g := range []struct {
+		name, help string
+		value      float64
+	}{
+		{"relay_audit_rows", "Outbox rows that were created in the window of the last audit.", float64(s.Rows)},
+		{"relay_audit_missing", "Of those, rows of which the other side has nothing.", float64(s.Missing)},
+		{"relay_audit_unknown", "Messages of the window of the last audit of which the outbox has nothing.", float64(s.Unknown)},
+		{"relay_audit_duplicates", "Messages of the window of the last audit that came again.", float64(s.Duplicates)},
+		{"relay_audit_republished", "Missing rows that the last audit sent again.", float64(s.Republished)},
+		{"relay_audit_success_timestamp_seconds", "When the last audit ended that could compare both sides, whatever it found.", float64(time.Now().UnixMilli()) / 1000},
+	} {
+		gauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: g.name, Help: g.help, ConstLabels: labels})
+		gauge.Set(g.value)
+		if err := registry.Register(gauge); err != nil {
+			return fmt.Errorf("relay: audit: %w", err)
+		}
+	}
+	err := prometheus.WriteToTextfile(path, registry)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%w: --textfile %s cannot be written: %w; its directory is that of the node exporter's --collector.textfile.directory, and must let this user write", ErrUnfit, path, err)
+	}
+	return fmt.Errorf("%w: --textfile %s cannot be written: %w", ErrUnavailable, path, err)
+}
