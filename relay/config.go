@@ -50,6 +50,7 @@ type Config struct {
 	DrainTimeout time.Duration // to settle what is in flight at a stop. Defaults to 15 s.
 	GiveUpAfter  time.Duration // of a server being away. Defaults to never (0).
 	OnBadEvent   OnBadEvent    // Defaults to StopOnBad.
+	PruneAfter   time.Duration // age from which on confirmed rows are deleted beside the relay. Defaults to never (0).
 	Listen       string        // address of the status page, metrics and health; empty: none
 	Debug        bool          // serve profiles there, too
 

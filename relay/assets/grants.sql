@@ -3,6 +3,8 @@
 CREATE USER {{.User}}@'%' IDENTIFIED BY 'PASSWORD';
 GRANT REPLICATION SLAVE, REPLICATION CLIENT /*M! , SLAVE MONITOR */ ON *.* TO {{.User}}@'%';
 GRANT SELECT ON {{.Table}} TO {{.User}}@'%';
+-- For relay prune and run --prune-after, which delete what was confirmed:
+-- GRANT DELETE ON {{.Table}} TO {{.User}}@'%';
 
 -- For RabbitMQ, in a shell on its host.
 {{- if not .Partitions}} With {{.Exchange}} in the place of '^$' the
