@@ -35,6 +35,7 @@ var parts = []part{
 	{[]string{"latency"}, latency},
 	{[]string{"memory"}, memory},
 	{[]string{"growth"}, growth},
+	{[]string{"prune"}, prune},
 }
 
 // roles are what this binary does as a process of its own, so that its CPU time
