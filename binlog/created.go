@@ -14,15 +14,6 @@ import (
 	"github.com/outboxrelay/relay/schema"
 )
 
-// Now is the server's time.
-func (s *Server) Now(ctx context.Context) (time.Time, error) {
-	var micros int64
-	if err := s.db.QueryRowContext(ctx, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)").Scan(&micros); err != nil {
-		return time.Time{}, s.explain(err)
-	}
-	return time.UnixMicro(micros).UTC(), nil
-}
-
 // Created calls each with the id, as the event has it, and the creation time of
 // every row that was created at from or later and before to, in no order. Rows
 // without such a time are left out. It reads an index alone where there is one

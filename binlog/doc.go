@@ -52,6 +52,13 @@
 // poller that dies has stamped nothing or all: its transaction is rolled back, by
 // the server at once, or 60 s after the host went silent (wait_timeout).
 //
+// A Pruner walks along the old rows of a Prunable and deletes those that it is
+// told to. It reads along an index, each read behind the last one's place, with
+// no lock, and tells which transactions the rows can be of, so that the caller
+// knows when they are confirmed. It deletes under SKIP LOCKED and READ COMMITTED,
+// only rows that are as they were found. A partition goes under a lock of the
+// table (partition.go).
+//
 // What else text may write to the outbox through is looked up as it is by the time
 // that the text is read (reach.go), and the log between the two is read for what
 // took some of it away (redefined.go): such text stops the stream.

@@ -53,3 +53,17 @@ func CreatedQuery(s *Server, table *schema.Table, from, to time.Time) (query str
 	r := rowReader{server: s, table: table}
 	return r.createdFrom() + where, args, err
 }
+
+// Plan is the query for the next rows, which it reads.
+func (p *Pruner) Plan(ctx context.Context, limit int) (query string, args []any) {
+	if p.groups == nil {
+		if err := p.group(ctx); err != nil {
+			return err.Error(), nil
+		}
+	}
+	q := p.query(limit)
+	if _, err := p.read(ctx, limit, &Found{}); err != nil {
+		return err.Error(), nil
+	}
+	return q.text, q.args
+}

@@ -35,6 +35,15 @@ type dialect interface {
 	// executed is what Server.Executed returns, purged what Server.Purged does.
 	executed(context.Context) (*GTIDSet, error)
 	purged(context.Context) (*GTIDSet, error)
+	// visible holds the transaction of every row that a query has seen before,
+	// and maybe more.
+	visible(context.Context) (*GTIDSet, error)
+	// history is the number of transactions that InnoDB has not purged yet; known
+	// is false for a user who may not see it.
+	history(context.Context) (n int64, known bool, err error)
+	// behindSource is the query for how far a replica is behind, and the column
+	// of its answer, which has a row for each source.
+	behindSource() (query, column string)
 	// ahead is what of the position the server has never executed.
 	ahead(ctx context.Context, position, executed *GTIDSet) (*GTIDSet, error)
 	// received is the set of transactions that a replica has got from its

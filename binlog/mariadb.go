@@ -24,6 +24,24 @@ func (s mariaDB) executed(ctx context.Context) (*GTIDSet, error) {
 	return s.set(ctx, "SELECT @@GLOBAL.gtid_binlog_pos")
 }
 
+// visible is executed: a transaction is in the log before its rows can be seen.
+func (s mariaDB) visible(ctx context.Context) (*GTIDSet, error) { return s.executed(ctx) }
+
+func (s mariaDB) history(ctx context.Context) (n int64, known bool, err error) {
+	err = s.db.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'").Scan(new(string), &n)
+	switch {
+	case denied(err), errors.Is(err, sql.ErrNoRows):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, s.explain(err)
+	}
+	return n, true, nil
+}
+
+func (s mariaDB) behindSource() (query, column string) {
+	return "SHOW ALL SLAVES STATUS", "Seconds_Behind_Master"
+}
+
 // purged is where the oldest log file begins. It needs BINLOG MONITOR.
 func (s mariaDB) purged(ctx context.Context) (*GTIDSet, error) {
 	files, err := s.logFiles(ctx)

@@ -3,7 +3,9 @@ package binlog
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"maps"
+	"regexp"
 	"strings"
 	"time"
 
@@ -19,6 +21,47 @@ func (s mySQL) executed(ctx context.Context) (*GTIDSet, error) {
 
 func (s mySQL) purged(ctx context.Context) (*GTIDSet, error) {
 	return s.set(ctx, "SELECT @@GLOBAL.gtid_purged")
+}
+
+// ownedBy is what gtid_owned has behind a transaction's number: its sessions.
+var ownedBy = regexp.MustCompile(`(#\d+)+`)
+
+// visible has what sessions own as well: rows can be seen a moment before their
+// transaction is in gtid_executed, into which it goes out of gtid_owned. So the
+// latter is asked first.
+func (s mySQL) visible(ctx context.Context) (*GTIDSet, error) {
+	var text string
+	if err := s.db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_owned").Scan(&text); err != nil {
+		return nil, s.explain(err)
+	}
+	owned, err := ParseGTIDSet(ownedBy.ReplaceAllString(text, ""))
+	if err != nil {
+		return nil, err
+	}
+	executed, err := s.executed(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return executed.Union(owned), nil
+}
+
+// history needs PROCESS.
+func (s mySQL) history(ctx context.Context) (n int64, known bool, err error) {
+	err = s.db.QueryRowContext(ctx, "SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'").Scan(&n)
+	switch {
+	case denied(err), errors.Is(err, sql.ErrNoRows):
+		return 0, false, nil
+	case err != nil:
+		return 0, false, s.explain(err)
+	}
+	return n, true, nil
+}
+
+func (s mySQL) behindSource() (query, column string) {
+	if old(s.Version, "8.0.") { // which until 8.0.22 has only the old words
+		return "SHOW SLAVE STATUS", "Seconds_Behind_Master"
+	}
+	return "SHOW REPLICA STATUS", "Seconds_Behind_Source"
 }
 
 func (s mySQL) ahead(ctx context.Context, position, executed *GTIDSet) (*GTIDSet, error) {

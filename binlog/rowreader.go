@@ -91,14 +91,10 @@ func (r *rowReader) name(role schema.Role) string {
 	return quote(column.Name)
 }
 
-// selected is what a query asks for to have a column's bytes: as they are
-// stored where the server would put a question mark for what it cannot
-// convert.
+// selected is chosen of a role's column.
 func (r *rowReader) selected(role schema.Role) string {
-	if column, _ := r.table.Column(role); column.Converted() {
-		return "CAST(" + quote(column.Name) + " AS BINARY)"
-	}
-	return r.name(role)
+	column, _ := r.table.Column(role)
+	return chosen(column)
 }
 
 func pointers(cells []sql.RawBytes) []any {

@@ -202,39 +202,48 @@ func (s *Server) login() (user string) {
 
 // Table reads the outbox table's definition.
 func (s *Server) Table(ctx context.Context) (*schema.Table, error) {
-	checked, err := s.dialect.checked(ctx)
+	database, table, columns, err := s.columns(ctx)
 	if err != nil {
 		return nil, err
+	}
+	return schema.NewTable(database, table, columns, s.cfg.Options)
+}
+
+// columns are those of the table, and its name as the server spells it, and its
+// log.
+func (s *Server) columns(ctx context.Context) (database, table string, columns []schema.Column, err error) {
+	checked, err := s.dialect.checked(ctx)
+	if err != nil {
+		return "", "", nil, err
 	}
 	rows, err := s.db.QueryContext(ctx, `
 		SELECT table_schema, table_name, column_name, data_type, column_type, COALESCE(character_octet_length, 0), COALESCE(character_set_name, '')
 		FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER BY ordinal_position`, s.database, s.table)
 	if err != nil {
-		return nil, s.explain(err)
+		return "", "", nil, s.explain(err)
 	}
 	defer rows.Close()
-	database, table := s.database, s.table // as the server spells them, and its log
-	var columns []schema.Column
+	database, table = s.database, s.table
 	for rows.Next() {
 		var name, dataType, columnType, charset string
 		var octets int
 		if err := rows.Scan(&database, &table, &name, &dataType, &columnType, &octets, &charset); err != nil {
-			return nil, s.explain(err)
+			return "", "", nil, s.explain(err)
 		}
 		column := schema.NewColumn(name, dataType, columnType, octets, charset)
 		column.Checked = checked[name]
 		columns = append(columns, column)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, s.explain(err)
+		return "", "", nil, s.explain(err)
 	}
 	if len(columns) == 0 { // absent, or hidden for want of a privilege: ask it to know which
 		_, err := s.db.ExecContext(ctx, "SELECT 1 FROM "+s.quoted()+" LIMIT 0")
 		if err != nil {
-			return nil, s.explain(err)
+			return "", "", nil, s.explain(err)
 		}
 	}
-	return schema.NewTable(database, table, columns, s.cfg.Options)
+	return database, table, columns, nil
 }
 
 // Unaltered tells whether the table still has the definition that Table told

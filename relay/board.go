@@ -24,6 +24,7 @@ type board struct {
 	registry *prometheus.Registry
 
 	published, confirmed, returned, nacked, transactions, parked prometheus.Counter
+	pruned, pruneErrors                                          prometheus.Counter
 	reconnects                                                   *prometheus.CounterVec
 	latency                                                      prometheus.Histogram
 
@@ -94,6 +95,8 @@ func newBoard() *board {
 	b.returned = counter("relay_events_returned_total", "Events that the broker routed to no queue.")
 	b.nacked = counter("relay_events_nacked_total", "Events that the broker refused.")
 	b.parked = counter("relay_events_parked_total", "Events put aside into the parked file, bad ones and those behind them.")
+	b.pruned = counter("relay_pruned_rows_total", "Old rows deleted from the outbox, with --prune-after.")
+	b.pruneErrors = counter("relay_prune_errors_total", "Walks over the outbox for old rows that ended with an error.")
 	b.transactions = counter("relay_transactions_total", "Transactions read from the log, those without outbox rows included.")
 	b.reconnects = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "relay_reconnects_total", Help: "Sessions begun again, by the side that failed."}, []string{"side"})
 	b.latency = prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -53,6 +53,7 @@ type Config struct {
 	OnBadEvent   OnBadEvent    // Defaults to StopOnBad.
 	Topics       schema.Topics // whose events are carried. Defaults to all.
 	Stamp        bool          // mark rows as published when the broker has confirmed their events
+	PruneAfter   time.Duration // age from which on confirmed rows are deleted beside the relay. Defaults to never (0).
 	Listen       string        // address of the status page, metrics and health; empty: none
 	Debug        bool          // serve profiles there, too
 

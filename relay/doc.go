@@ -1,6 +1,6 @@
 // Package relay is the loop that carries an outbox from MySQL or MariaDB to RabbitMQ,
 // and every question that needs both sides: check, status, resume,
-// replay, audit.
+// replay, prune, audit.
 //
 // Invariant: the checkpoint on disk never covers a transaction with an event
 // that the broker has not confirmed and routed.
@@ -65,6 +65,13 @@
 // last one is saved, so that checksum must be found in it. Replay of parked events
 // (replay.go) notes in the file what is gone, and in the end writes it anew, with
 // the checksum that the checkpoint then still has in the first line.
+//
+// Prune (prune.go) deletes rows of the outbox that the broker has confirmed, as
+// the checkpoint on disk tells: it finds some thousands that are old, asks the
+// server then for the transactions that they can be of, waits until the
+// checkpoint covers those and tells of no backfill, leaves out rows of parked
+// events, and deletes. Beside a relay (pruning.go) it does the same on connections
+// of its own, and nothing of the relay waits for it.
 //
 // What is seen from outside is on the board (board.go), which a session tells
 // four times a second how it is: metrics and readiness are read from it, and each

@@ -66,6 +66,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer stop()
+	defer pruneBeside(ctx, cfg, file.Path(), r.board)()
 	return r.retry(ctx, r)
 }
 

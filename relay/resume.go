@@ -66,6 +66,7 @@ func Resume(ctx context.Context, cfg Config, order Override, out io.Writer) erro
 	if err := r.override(ctx, find, order, out); err != nil {
 		return err
 	}
+	defer pruneBeside(ctx, cfg, file.Path(), r.board)()
 	return r.retry(ctx, r)
 }
 

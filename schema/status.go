@@ -56,12 +56,16 @@ func (t *Table) unstamped(what, change string) error {
 
 // Moment is a point in time as a Time column of the table has it, or as
 // milliseconds since 1970 in an integer one.
-func (t *Table) Moment(c Column, at time.Time) string {
+func (t *Table) Moment(c Column, at time.Time) string { return c.Moment(at, t.zone) }
+
+// Moment is a point in time as a Time column has it that was written in a zone,
+// or as milliseconds since 1970 in an integer one.
+func (c Column) Moment(at time.Time, zone *time.Location) string {
 	switch {
 	case c.Kind == Integer:
 		return fmt.Sprint(at.UnixMilli())
 	case c.Zoned:
 		return at.UTC().Format("2006-01-02 15:04:05.000000")
 	}
-	return at.In(t.zone).Format("2006-01-02 15:04:05.000000")
+	return at.In(zone).Format("2006-01-02 15:04:05.000000")
 }

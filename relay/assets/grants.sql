@@ -5,6 +5,8 @@ GRANT REPLICATION SLAVE, REPLICATION CLIENT /*M! , SLAVE MONITOR */ ON *.* TO {{
 GRANT SELECT ON {{.Table}} TO {{.User}}@'%';
 -- For relay run --stamp as well; layout eventuate has published alone:
 -- GRANT UPDATE (status, published_at) ON {{.Table}} TO {{.User}}@'%';
+-- For relay prune and run --prune-after, which delete what was confirmed:
+-- GRANT DELETE ON {{.Table}} TO {{.User}}@'%';
 
 -- For RabbitMQ, in a shell on its host.
 {{- if not .Partitions}} With {{.Exchange}} in the place of '^$' the

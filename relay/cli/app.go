@@ -61,7 +61,7 @@ func app(stdout, stderr io.Writer) *cli.App {
 			return usage("no command was given; to relay: relay run")
 		},
 		Commands: []*cli.Command{
-			runCommand(), resumeCommand(), pollCommand(), checkCommand(), statusCommand(), auditCommand(), replayCommand(), explainCommand(), schemaCommand(), printCommand(), completionCommand(), versionCommand(),
+			runCommand(), resumeCommand(), pollCommand(), checkCommand(), statusCommand(), pruneCommand(), auditCommand(), replayCommand(), explainCommand(), schemaCommand(), printCommand(), completionCommand(), versionCommand(),
 		},
 	}
 	app.OnUsageError = onUsageError

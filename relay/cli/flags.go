@@ -73,6 +73,7 @@ func runFlags() []cli.Flag {
 		serverIDFlag(), shadowFlag(),
 		text("start", "backfill", "with no checkpoint yet: backfill, latest, earliest"),
 		badEventFlag(),
+		duration("prune-after", 0, "delete confirmed rows from the table when they are older, beside the relay; 0: never. It needs the privilege DELETE"),
 		listenFlag("address of the status page, /metrics, /healthz, /readyz; '': off"),
 		&cli.BoolFlag{Name: "debug", Usage: "serve Go's profiles there, under /debug/pprof/", EnvVars: env("debug")},
 	)
@@ -135,6 +136,9 @@ func config(c *cli.Context) (relay.Config, error) {
 			return cfg, usage("--on-bad-event %q is none of stop, park", b)
 		}
 		cfg.OnBadEvent = b
+	}
+	if cfg.PruneAfter = c.Duration("prune-after"); cfg.PruneAfter < 0 {
+		return cfg, usage("--prune-after %s is below 0; type: --prune-after 48h, or 0 for never", cfg.PruneAfter)
 	}
 	cfg.Source.ServerID, err = serverID(c, cfg.Checkpoint)
 	return cfg, err

@@ -23,7 +23,7 @@ var defaults = map[string]string{
 	"amqp-tls-ca": "the system's", "amqp-tls-cert": "none", "amqp-tls-key": "none", "amqp-tls-server-name": "the host that is dialled",
 	"server-id": "derived from host and checkpoint path, 2^31 and up", "amqp-url": "required", "amqp-password-file": "none",
 	"exchange": "outbox", "partitions": "0", "checkpoint": "$STATE_DIRECTORY/checkpoint.json, else ./checkpoint.json",
-	"start": "backfill", "window": "4096", "order": "strict", "listen": "127.0.0.1:9347", "debug": "off", "drain-timeout": "15s", "on-bad-event": "stop", "give-up-after": "0",
+	"start": "backfill", "window": "4096", "order": "strict", "listen": "127.0.0.1:9347", "debug": "off", "drain-timeout": "15s", "on-bad-event": "stop", "prune-after": "0", "give-up-after": "0",
 	"only-topics": "all", "except-topics": "none", "stamp": "off", "shadow": "off",
 	"log-level": "info", "log-format": "console on a terminal, else json",
 }
@@ -167,7 +167,7 @@ func TestCommands(t *testing.T) {
 	for _, command := range app(nil, nil).Commands {
 		names = append(names, command.Name)
 	}
-	if diff := cmp.Diff([]string{"run", "resume", "poll", "check", "status", "audit", "replay", "explain", "schema", "print", "completion", "version"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"run", "resume", "poll", "check", "status", "prune", "audit", "replay", "explain", "schema", "print", "completion", "version"}, names); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)
 	}
 }

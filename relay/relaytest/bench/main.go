@@ -36,6 +36,7 @@ var parts = []part{
 	{[]string{"memory"}, memory},
 	{[]string{"growth"}, growth},
 	{[]string{"audit"}, audit},
+	{[]string{"prune"}, prune},
 }
 
 // roles are what this binary does as a process of its own, so that its CPU time

@@ -10,9 +10,9 @@ import (
 
 // result is one line of the table.
 type result struct {
-	Section   string    `json:"section"` // "drain", "cpu", "ceiling", "catch-up", "latency", "memory", "start", "growth", "audit"
+	Section   string    `json:"section"` // "drain", "cpu", "ceiling", "catch-up", "latency", "memory", "start", "growth", "audit", "prune"
 	Case      string    `json:"case"`    // "quorum queues, transactions of 10"
-	Unit      string    `json:"unit"`    // of Relay and Reference: "events/s", "µs/event", "ms", "MiB", "MB/s"
+	Unit      string    `json:"unit"`    // of Relay and Reference: "events/s", "rows/s", "µs/event", "ms", "MiB", "MB/s"
 	Relay     []float64 `json:"relay"`   // one for each run
 	Against   string    `json:"against,omitempty"`
 	Reference []float64 `json:"reference,omitempty"` // run i of it was made beside run i of Relay
