@@ -110,9 +110,9 @@ func (r *InboxReader) Processed(ctx context.Context, since time.Time, each func(
 		if err := rows.Scan(&id, &processed); err != nil {
 			return r.explain(err)
 		}
-		at, err := time.Parse("2006-01-02 15:04:05.999999", string(processed))
+		at, err := r.time(string(processed))
 		if err != nil {
-			return fmt.Errorf("%w: %s at %s: processed_at is %q, which is no time in UTC; it is to be a DATETIME(6)", ErrInbox, r.Name(), r.dsn.Addr, processed)
+			return err
 		}
 		if err := each(string(id), at); err != nil {
 			return err
@@ -150,6 +150,30 @@ func (r *InboxReader) Has(ctx context.Context, ids []string) (map[string]bool, e
 		return nil, r.explain(err)
 	}
 	return found, nil
+}
+
+// ProcessedAt is when a message was processed, in UTC; found is false where it was
+// not.
+func (r *InboxReader) ProcessedAt(ctx context.Context, id string) (at time.Time, found bool, err error) {
+	var processed string
+	err = r.inbox.DB.QueryRowContext(ctx, "SELECT processed_at FROM "+r.inbox.table()+" WHERE message_id = ?", []byte(id)).Scan(&processed)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return at, false, nil
+	case err != nil:
+		return at, false, r.explain(err)
+	}
+	at, err = r.time(processed)
+	return at, true, err
+}
+
+// time reads a processed_at.
+func (r *InboxReader) time(processed string) (time.Time, error) {
+	at, err := time.Parse("2006-01-02 15:04:05.999999", processed)
+	if err != nil {
+		return at, fmt.Errorf("%w: %s at %s: processed_at is %q, which is no time in UTC; it is to be a DATETIME(6)", ErrInbox, r.Name(), r.dsn.Addr, processed)
+	}
+	return at, nil
 }
 
 // explain sorts the server's refusals by their number.

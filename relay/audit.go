@@ -64,7 +64,7 @@ func Audit(ctx context.Context, cfg Config, order AuditOrder, out io.Writer) err
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
 	if len(order.Queues) == 0 {
-		order.Inbox = order.inbox(cfg.Source)
+		order.Inbox = inboxBeside(cfg.Source, order.Inbox)
 		if _, err := order.Inbox.Parse(); err != nil {
 			return fmt.Errorf("%w: %w", ErrUsage, err)
 		}
@@ -96,12 +96,13 @@ type audit struct {
 	report *report
 }
 
-// inbox is the order's, or that on the source's server.
-func (o AuditOrder) inbox(source binlog.Config) exchange.InboxConfig {
-	if o.Inbox.DSN == "" {
-		o.Inbox.DSN, o.Inbox.Password, o.Inbox.TLS = source.DSN, source.Password, source.TLS
+// inboxBeside is the inbox that is asked: without a DSN of its own it is on the
+// source's server.
+func inboxBeside(source binlog.Config, inbox exchange.InboxConfig) exchange.InboxConfig {
+	if inbox.DSN == "" {
+		inbox.DSN, inbox.Password, inbox.TLS = source.DSN, source.Password, source.TLS
 	}
-	return o.Inbox
+	return inbox
 }
 
 // period is the window: from since on, and before until.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
+	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/schema"
 )
 
@@ -17,10 +19,19 @@ import (
 // read for an event: clocks differ.
 const explainMargin = time.Minute
 
+// ExplainOrder says which event to look for.
+type ExplainOrder struct {
+	ID string // its message id
+	// Inbox is what consumers have processed: without a DSN it is on the source's
+	// server. Nil: none is asked.
+	Inbox *exchange.InboxConfig
+}
+
 // explanation is what is known of one event.
 type explanation struct {
 	cfg    Config
 	id     string // as it was typed
+	inbox  *exchange.InboxConfig
 	server *binlog.Server
 	table  *schema.Table
 	out    io.Writer
@@ -30,6 +41,7 @@ type explanation struct {
 	published time.Time     // as the row is stamped; zero: it is not
 	tx        *binlog.Tx    // that inserted it; nil: it was not found
 	line      *Line         // in the parked file; nil: it is not there
+	processed bool          // the inbox has it
 }
 
 // Explain tells where an event is: its row, its transaction in the log, how that
@@ -37,9 +49,9 @@ type explanation struct {
 // takes no lock and changes nothing. What cannot be looked at is told in its place;
 // then the first such error is returned behind all else. An id that is nowhere is
 // ErrUsage.
-func Explain(ctx context.Context, cfg Config, id string, out io.Writer) error {
+func Explain(ctx context.Context, cfg Config, order ExplainOrder, out io.Writer) error {
 	cfg.setDefaults()
-	e := &explanation{cfg: cfg, id: id, out: out}
+	e := &explanation{cfg: cfg, id: order.ID, inbox: order.Inbox, out: out}
 	var err error
 	if e.server, err = binlog.Open(ctx, cfg.Source); err != nil {
 		return unavailable(err)
@@ -48,12 +60,12 @@ func Explain(ctx context.Context, cfg Config, id string, out io.Writer) error {
 	if e.table, err = e.server.Table(ctx); err != nil {
 		return unavailable(err)
 	}
-	e.say("event", "%s", id)
+	e.say("event", "%s", e.id)
 	for _, part := range []struct {
 		name string
 		look func(context.Context) (string, error)
 	}{
-		{"row", e.inTable}, {"commit", e.inLog}, {"checkpoint", e.inCheckpoint}, {"parked", e.inParked}, {"confirmed", e.confirmed},
+		{"row", e.inTable}, {"commit", e.inLog}, {"checkpoint", e.inCheckpoint}, {"parked", e.inParked}, {"confirmed", e.confirmed}, {"inbox", e.inInbox},
 	} {
 		text, err := part.look(ctx)
 		switch {
@@ -69,9 +81,9 @@ func Explain(ctx context.Context, cfg Config, id string, out io.Writer) error {
 		}
 		e.say(part.name, "%s", text)
 	}
-	if e.failed == nil && e.row == nil && e.tx == nil && e.line == nil {
+	if e.failed == nil && e.row == nil && e.tx == nil && e.line == nil && !e.processed {
 		return fmt.Errorf("%w: no event %s: it is neither in %s, nor in the log that the server still has, nor parked; look at --table and the id, and in an archive of the log: relay replay --from-binlog FILE --id %s --to -",
-			ErrUsage, shown(id), e.table, typed(id))
+			ErrUsage, shown(e.id), e.table, typed(e.id))
 	}
 	return e.failed
 }
@@ -178,9 +190,12 @@ func (e *explanation) inCheckpoint(context.Context) (string, error) {
 		return fmt.Sprintf("not known without the transaction; %s was saved %s", path, moment(state.SavedAt)), nil
 	}
 	covered, err := e.covered(state)
+	carried, topicsErr := e.carried(state)
 	switch {
-	case err != nil:
-		return "", err
+	case err != nil || topicsErr != nil:
+		return "", cmp.Or(err, topicsErr)
+	case !carried:
+		return fmt.Sprintf("the relay of %s does not carry %s (--only-topics, --except-topics)", path, shown(e.typ())), nil
 	case !covered && state.Partial != nil && state.Partial.GTID == e.tx.GTID.String():
 		return fmt.Sprintf("in the middle of this transaction: %d of its events are settled; saved %s", state.Partial.Events, moment(state.SavedAt)), nil
 	case !covered:
@@ -195,6 +210,23 @@ func (e *explanation) inCheckpoint(context.Context) (string, error) {
 func (e *explanation) covered(state checkpoint.State) (bool, error) {
 	position, err := binlog.ParseGTIDSet(state.GTIDSet)
 	return err == nil && e.tx != nil && position.Has(e.tx.GTID), err
+}
+
+// carried tells whether the relay of the checkpoint carries events of this type.
+func (e *explanation) carried(state checkpoint.State) (bool, error) {
+	topics, err := topicsOf(state.Topics)
+	return topics.Want(e.typ()), err
+}
+
+// typ is the event's type, as far as it is known.
+func (e *explanation) typ() string {
+	switch {
+	case e.row != nil:
+		return e.row.Type()
+	case e.tx != nil:
+		return e.tx.Events[0].Type()
+	}
+	return ""
 }
 
 func (e *explanation) inParked(context.Context) (string, error) {
@@ -226,13 +258,16 @@ func (e *explanation) confirmed(context.Context) (string, error) {
 		return "", err
 	}
 	covered, err := e.covered(state)
+	carried, topicsErr := e.carried(state)
 	switch {
-	case err != nil:
-		return "", err
+	case err != nil || topicsErr != nil:
+		return "", cmp.Or(err, topicsErr)
 	case e.line != nil:
 		return "no: it is parked", nil
 	case !e.published.IsZero():
 		return fmt.Sprintf("yes: stamped as published at %s", moment(e.published)), nil
+	case exists && !carried:
+		return "not as far as a stamp tells, and the checkpoint is of other topics", nil
 	case exists && covered && state.Backfill == nil:
 		return fmt.Sprintf("yes, before %s, when the checkpoint was saved that covers it, or by a relay before it", moment(state.SavedAt)), nil
 	case exists && covered:
@@ -241,4 +276,37 @@ func (e *explanation) confirmed(context.Context) (string, error) {
 		return fmt.Sprintf("not by %s, when the checkpoint was saved, as far as that tells; to see what holds it up: relay status", moment(state.SavedAt)), nil
 	}
 	return "not known: only the checkpoint and a stamp tell", nil
+}
+
+// messageID is the event's id as messages have it.
+func (e *explanation) messageID() string {
+	switch {
+	case e.row != nil:
+		return e.row.ID
+	case e.tx != nil:
+		return e.tx.Events[0].ID
+	case e.line != nil:
+		return e.line.ID
+	}
+	return e.id
+}
+
+func (e *explanation) inInbox(ctx context.Context) (string, error) {
+	if e.inbox == nil {
+		return "not asked: --inbox-dsn 'relay:PASSWORD@tcp(127.0.0.1:3306)/billing'", nil
+	}
+	reader, err := exchange.OpenInbox(ctx, inboxBeside(e.cfg.Source, *e.inbox))
+	if err != nil {
+		return "", err
+	}
+	defer reader.Close()
+	at, found, err := reader.ProcessedAt(ctx, e.messageID())
+	switch {
+	case err != nil:
+		return "", err
+	case !found:
+		return fmt.Sprintf("not in %s: not processed, or pruned there", reader.Name()), nil
+	}
+	e.processed = true
+	return fmt.Sprintf("processed at %s, as %s tells", moment(at), reader.Name()), nil
 }

@@ -22,8 +22,8 @@ type PruneOrder struct {
 	// Published deletes only rows that are stamped published, and asks no
 	// checkpoint. Defaults to what the checkpoint tells of as confirmed.
 	Published bool
-	Batch int           // rows in one transaction. Defaults to 1000.
-	Pause time.Duration // between two. Defaults to none.
+	Batch     int           // rows in one transaction. Defaults to 1000.
+	Pause     time.Duration // between two. Defaults to none.
 
 	// MaxLag is how far one of Replicas, which are DSNs, may be behind, and with a
 	// history list above a million transactions it waits as well; 0: both may be.
@@ -98,8 +98,8 @@ type pruneTurn struct {
 	// deleted is told how many rows have just gone; nil: nobody wants to know.
 	deleted func(int64)
 
-	server   *binlog.Server
-	table    *binlog.Prunable
+	server *binlog.Server
+	table  *binlog.Prunable
 	// topics are those of the relay that the checkpoint is of: rows of others go only
 	// where they are stamped published.
 	topics   schema.Topics

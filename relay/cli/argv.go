@@ -7,7 +7,7 @@ import (
 )
 
 // secret are the flags whose value can hold a password.
-var secret = []string{"mysql-dsn", "amqp-url", "amqp-management-url", "replica-dsn"}
+var secret = []string{"mysql-dsn", "amqp-url", "amqp-management-url", "inbox-dsn", "replica-dsn"}
 
 // hideSecrets returns args and, where they are the process's own, overwrites
 // the values that can hold a password in the memory that ps reads.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/relay"
 )
 
@@ -57,11 +56,8 @@ Examples:
    relay audit --against-queue legacy.q --by message_id --window 672h \
                --amqp-url amqp://relay:pw@127.0.0.1:5672/`,
 		Flags: slices.Concat(only(placeFlags(), "mysql-dsn", "mysql-password-file", "table", "layout", "columns", "time-zone",
-			"amqp-url", "amqp-password-file", "exchange", "log-level", "log-format"), tlsFlags(), []cli.Flag{
+			"amqp-url", "amqp-password-file", "exchange", "log-level", "log-format"), tlsFlags(), inboxFlags(), []cli.Flag{
 			managementFlag(),
-			text("inbox-dsn", "", "server of the consumers' inbox (default: that of --mysql-dsn)"),
-			text("inbox-password-file", "", "file with the password for --inbox-dsn; under systemd also the credential inbox-password"),
-			text("inbox-table", "processed_messages", "inbox table: db.table, or table in the DSN's database"),
 			&cli.StringSliceFlag{Name: "audit-queue", Usage: "stream or queue that gets all events, in place of an inbox; can be given more than once", EnvVars: env("audit-queue")},
 			&cli.StringSliceFlag{Name: "against-queue", Usage: "stream or queue of another publisher, to be compared with --audit-queue; can be given more than once"},
 			&cli.StringFlag{Name: "by", Value: "message_id", Usage: "with --against-queue, what both publishers set alike: message_id, header:NAME"},
@@ -99,10 +95,12 @@ Examples:
 
 func auditOrder(c *cli.Context) (order relay.AuditOrder, err error) {
 	order = relay.AuditOrder{
-		Inbox:  exchange.InboxConfig{DSN: c.String("inbox-dsn"), Table: c.String("inbox-table")},
 		Queues: c.StringSlice("audit-queue"), Against: c.StringSlice("against-queue"), By: c.String("by"),
 		Window: c.Duration("window"), Grace: c.Duration("grace"),
 		Republish: c.Bool("republish"), Textfile: c.String("textfile"),
+	}
+	if order.Inbox, err = inbox(c); err != nil {
+		return order, err
 	}
 	for _, t := range []struct {
 		flag string
@@ -135,6 +133,5 @@ func auditOrder(c *cli.Context) (order relay.AuditOrder, err error) {
 	if against && len(order.Queues) == 0 {
 		order.Queues = []string{relay.ShadowExchange(c.String("exchange"))}
 	}
-	order.Inbox.Password, err = secretFile(c, "inbox-password-file")
-	return order, err
+	return order, nil
 }

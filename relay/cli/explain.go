@@ -25,8 +25,8 @@ the exit code that of its error; an id that is nowhere makes 64.
 Example:
    relay explain 7d44a1a0-3c55-4c5b-9f0e-3f2f0f6c1c11 \
                 --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop'`,
-		Flags: only(placeFlags(), "mysql-dsn", "mysql-password-file", "mysql-tls-ca", "mysql-tls-cert", "mysql-tls-key", "mysql-tls-server-name",
-			"table", "layout", "columns", "time-zone", "checkpoint", "log-level", "log-format"),
+		Flags: append(only(placeFlags(), "mysql-dsn", "mysql-password-file", "mysql-tls-ca", "mysql-tls-cert", "mysql-tls-key", "mysql-tls-server-name",
+			"table", "layout", "columns", "time-zone", "checkpoint", "log-level", "log-format"), inboxFlags()...),
 		Action: func(c *cli.Context) error {
 			var cfg relay.Config
 			var err error
@@ -37,7 +37,15 @@ Example:
 				return err
 			}
 			cfg.Checkpoint = checkpointPath(c.String("checkpoint"))
-			return relay.Explain(c.Context, cfg, c.Args().First(), c.App.Writer)
+			order := relay.ExplainOrder{ID: c.Args().First()}
+			if c.IsSet("inbox-dsn") || c.IsSet("inbox-table") {
+				from, err := inbox(c)
+				if err != nil {
+					return err
+				}
+				order.Inbox = &from
+			}
+			return relay.Explain(c.Context, cfg, order, c.App.Writer)
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/schema"
 )
 
@@ -66,9 +67,15 @@ func testExplain(t *testing.T, on source) {
 	if code := one.Wait(); code != 0 {
 		t.Errorf("explain beside explain ended with %d:\n%s", code, one.Tail())
 	}
+	r.relay("--partitions", "1", "--except-topics", "order.*", "--on-bad-event", "park")
+	r.wantExplained(r.explained(0, idText(4)), map[string]string{"checkpoint": "does not carry order.placed", "confirmed": "not as far as a stamp tells"})
 	r.exec("DELETE FROM outbox WHERE aggregate_id = 7", "UPDATE outbox SET status = 'published', published_at = '2026-02-03 04:05:06' WHERE aggregate_id = 8")
-	r.wantExplained(r.explained(0, idText(1)), map[string]string{"row": "not in " + r.database(), "commit": ", ends at ", "checkpoint": "behind it"})
+	r.wantExplained(r.explained(0, idText(1)), map[string]string{"row": "not in " + r.database(), "commit": ", ends at "})
 
+	r.exec((&exchange.Inbox{}).Schema(), "INSERT INTO processed_messages VALUES ('"+idText(1)+"', '2026-02-03 04:05:06.7')")
+	r.wantExplained(r.explained(0, strings.ToUpper(idText(1)), "--inbox-dsn", r.dsn), map[string]string{"inbox": "processed at 2026-02-03T04:05:06.700000Z, as " + r.database() + ".processed_messages tells"})
+	r.wantExplained(r.explained(0, idText(2), "--inbox-table", "processed_messages"), map[string]string{"inbox": "not in " + r.database() + ".processed_messages"})
+	r.wantExplained(r.explained(75, idText(2), "--inbox-dsn", "relay:x@tcp(127.0.0.1:1)/billing"), map[string]string{"row": "payload is NULL", "inbox": "not known: "})
 	conn, err := r.db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)

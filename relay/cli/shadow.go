@@ -22,6 +22,9 @@ func shadow(c *cli.Context, cfg *relay.Config) error {
 	if c.Bool("stamp") { // it must not change what the other publisher goes by
 		return usage("--shadow leaves the table as it is, and --stamp marks rows in it; leave one of them away")
 	}
+	if c.Duration("prune-after") > 0 {
+		return usage("--shadow leaves the table as it is, and --prune-after deletes rows of it; leave one of them away")
+	}
 	given, known := cfg.Broker.Exchange, os.Getenv("RELAY_EXCHANGE")
 	switch {
 	case !c.IsSet("exchange") || given == known:
