@@ -14,8 +14,8 @@ import (
 // before it must be there.
 func TestComplete(t *testing.T) {
 	for _, test := range []struct{ line, want string }{
-		{"", "run resume poll check status audit replay explain schema print completion version"},
-		{"ru", "run resume poll check status audit replay explain schema print completion version"}, // the shell picks
+		{"", "run resume poll check status prune audit replay explain schema print completion version"},
+		{"ru", "run resume poll check status prune audit replay explain schema print completion version"}, // the shell picks
 		{"schema ", "sql"},
 		{"completion ", "bash zsh fish"},
 		{"run --start ", "backfill latest earliest"},
