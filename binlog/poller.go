@@ -256,12 +256,21 @@ func (p *Poller) upTo(last []sql.RawBytes) (clause, error) {
 }
 
 // Settle stamps the rows of the batch that were confirmed, and gives the others
-// back. After an error it is not known whether they are stamped.
+// back. After an error it is not known whether they are stamped. A deadlock, with
+// a relay run that stamps other rows, takes the transaction back and the locks
+// with it: then they are stamped in another one, or their events would come again.
 func (p *Poller) Settle(ctx context.Context, ids []string) error {
-	for len(ids) > 0 {
-		some := ids[:min(len(ids), stampAtOnce)]
-		ids = ids[len(some):]
-		if err := p.order.server.stamp(ctx, p.order.conn, p.order.table, some); err != nil {
+	for rest := ids; len(rest) > 0; {
+		some := rest[:min(len(rest), stampAtOnce)]
+		rest = rest[len(some):]
+		err := p.order.server.stamp(ctx, p.order.conn, p.order.table, some)
+		if contended(err) {
+			if _, err := p.order.conn.ExecContext(ctx, "ROLLBACK"); err != nil {
+				return p.order.server.explain(err)
+			}
+			return p.order.server.Stamp(ctx, p.order.table, ids)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -104,7 +104,7 @@ func (s *pollSession) poll(ctx context.Context) (again bool, err error) {
 	}
 	now := time.Now()
 	batch, err := s.outbox.Claim(ctx, s.waiting(now)...)
-	if err != nil {
+	if err != nil || ctx.Err() != nil { // nothing is sent, and a claim that the end fell into may have lost its connection
 		return false, err
 	}
 	s.pulse.run(true)
