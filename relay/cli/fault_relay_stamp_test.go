@@ -69,7 +69,7 @@ func testFaultStampKilled(t *testing.T, on source) {
 // checkpoint is not saved, as a crash just there would end it. The next one goes on
 // behind what was announced: those events do not come again, and the others keep
 // their numbers. A row that the test holds, and the lock file, make it certain.
-// Seen to fail, under other numbers, with stamps that are not announced.
+// Seen to fail, under other numbers, where the next one takes no notice of that.
 func TestFaultStampUnsaved(t *testing.T) { onEach(t, testFaultStampUnsaved) }
 
 func testFaultStampUnsaved(t *testing.T, on source) {

@@ -135,7 +135,11 @@ func testHandOverTopic(t *testing.T, on source) {
 	poll = h.polls("--except-topics", "a,b")
 	h.grown(poll, 150, "c") // meanwhile nobody carries b
 	run.stop()
+	newest := h.text("SELECT CAST(MAX(created_at) AS CHAR) FROM outbox WHERE topic = 'b' AND status = 'pending'")
 	run = h.runs("--only-topics", "a,b")
+	run.until("what nobody carried is stamped", func() bool {
+		return h.text("SELECT COUNT(*) FROM outbox WHERE topic = 'b' AND status = 'pending' AND created_at <= ?", newest) == "0"
+	})
 	h.grown(run, 150, "b")
 	if !strings.Contains(run.text(), `"message":"topics were added`) {
 		t.Errorf("it does not tell of the topics that were added:\n%s", run.Tail())
