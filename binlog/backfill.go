@@ -127,7 +127,7 @@ func (b *Backfill) ordered(ctx context.Context) error {
 		return b.server.explain(err)
 	}
 	if n > 0 {
-		return &schema.BadEventError{Reason: fmt.Sprintf("%d rows of %s have NULL in %s, by which a backfill orders them; type: %s", n, b.table, name, b.placing())}
+		return &schema.BadEventError{Several: true, Reason: fmt.Sprintf("%d rows of %s have NULL in %s, by which a backfill orders them; type: %s", n, b.table, name, b.placing())}
 	}
 	return nil
 }

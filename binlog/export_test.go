@@ -23,7 +23,7 @@ type Statement struct {
 // row up, up to a row that is claimed now, and that for the oldest row.
 func (p *Poller) Statements(ctx context.Context) []Statement {
 	var b Batch
-	last, err := p.read(ctx, &b, clause{})
+	last, err := p.read(ctx, &b, p.claim(clause{}, p.limit))
 	if err != nil {
 		panic(err)
 	}
@@ -37,8 +37,8 @@ func (p *Poller) Statements(ctx context.Context) []Statement {
 	}
 	var list []Statement
 	for _, q := range []clause{
-		p.claim(clause{}),
-		p.claim(without),
+		p.claim(clause{}, p.limit),
+		p.claim(without, p.limit),
 		p.pending(p.guard.selectionOf(schema.RoleID, schema.RoleAggregateID), upTo),
 		p.pending(p.guard.selectionOf(schema.RoleCreatedAt)),
 	} {

@@ -74,7 +74,7 @@ func (s *Server) Poller(ctx context.Context, table *schema.Table, topics schema.
 	p := &Poller{order: &Backfill{rowReader: rows, conn: conn, keys: pollKeys(table)}, guard: rows, limit: limit, status: status, wanted: rows.wanted(topics)}
 	for _, setting := range []string{
 		"SET SESSION time_zone = '+00:00'",
-		"SET SESSION sql_mode = ''",                              // rows with a zero date can be compared, too
+		"SET SESSION sql_mode = 'STRICT_ALL_TABLES'",             // rows with a zero date can be compared, too; no stamp is cut off
 		"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", // no locks on gaps, for which writers would wait
 		fmt.Sprintf("SET SESSION wait_timeout = %d", orphanTimeout),
 	} {
@@ -114,10 +114,10 @@ func (p *Poller) pending(selection string, also ...clause) clause {
 	return q
 }
 
-// claim is the statement that locks rows.
-func (p *Poller) claim(without clause) clause {
+// claim is the statement that locks so many rows.
+func (p *Poller) claim(without clause, limit int) clause {
 	q := p.pending(p.order.selection()+p.hint, without)
-	q.text += fmt.Sprintf(" LIMIT %d FOR UPDATE SKIP LOCKED", p.limit)
+	q.text += fmt.Sprintf(" LIMIT %d FOR UPDATE SKIP LOCKED", limit)
 	return q
 }
 
@@ -153,16 +153,36 @@ func (p *Poller) Claim(ctx context.Context, without ...string) (Batch, error) {
 	if _, err := p.order.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
 		return b, p.order.server.explain(err)
 	}
-	last, err := p.read(ctx, &b, others)
+	last, err := p.read(ctx, &b, p.claim(others, p.limit))
 	if err != nil || len(b.Events) == 0 {
 		return b, err
 	}
 	return b, p.hold(ctx, &b, last, others)
 }
 
+// Try stamps a row and takes that back. After a failed Settle it tells whether
+// the next can succeed, before anything is sent.
+func (p *Poller) Try(ctx context.Context) error {
+	if _, err := p.order.conn.ExecContext(ctx, "START TRANSACTION"); err != nil {
+		return p.order.server.explain(err)
+	}
+	var one Batch
+	if _, err := p.read(ctx, &one, p.claim(clause{}, 1)); err != nil {
+		return err
+	}
+	if len(one.Events) > 0 {
+		if err := p.order.server.stamp(ctx, p.order.conn, p.order.table, []string{one.Events[0].ID}); err != nil {
+			return err
+		}
+	}
+	if _, err := p.order.conn.ExecContext(ctx, "ROLLBACK"); err != nil {
+		return p.order.server.explain(err)
+	}
+	return nil
+}
+
 // read reads the rows that it locks, and returns the keys of the last.
-func (p *Poller) read(ctx context.Context, b *Batch, without clause) (last []sql.RawBytes, err error) {
-	q := p.claim(without)
+func (p *Poller) read(ctx context.Context, b *Batch, q clause) (last []sql.RawBytes, err error) {
 	rows, err := p.order.conn.QueryContext(ctx, q.text, q.args...)
 	if err != nil {
 		return nil, p.order.server.explainFor(err, "SELECT, UPDATE")

@@ -71,7 +71,11 @@ func has(found bool) string {
 // stampRights tries the right to stamp rows, without doing it.
 func (s *Server) stampRights(ctx context.Context, table *schema.Table) (Requirement, error) {
 	id, _ := table.Column(schema.RoleID)
-	err := s.trying("EXPLAIN UPDATE " + s.quoted() + " SET " + quote(id.Name) + " = " + quote(id.Name) + " WHERE FALSE")(ctx)
+	set := []string{quote(id.Name) + " = " + quote(id.Name)} // rows are locked by a right on the whole table
+	for _, column := range stampColumns(table) {
+		set = append(set, column+" = "+column)
+	}
+	err := s.trying("EXPLAIN UPDATE " + s.quoted() + " SET " + strings.Join(set, ", ") + " WHERE FALSE")(ctx)
 	if err != nil && !denied(err) {
 		return Requirement{}, s.explainFor(err, "SELECT, UPDATE")
 	}

@@ -157,6 +157,12 @@ func (s *Server) explainFor(err error, privilege string) error {
 		return fmt.Errorf("%w: %s at %s: %s; type: GRANT %s ON %s TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal.Message, privilege, s.quoted(), s.account())
 	case 1142, 1143: // ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
 		return fmt.Errorf("%w: %s at %s: %s; type: GRANT %s ON %s TO %s", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal.Message, privilege, s.quoted(), s.account())
+	case 1227: // ER_SPECIFIC_ACCESS_DENIED_ERROR, of what is not a table's
+		return fmt.Errorf("%w: %s at %s: %w; type: GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO %s; all that a relay needs: relay print grants", ErrGrant, s.Flavor.Product(), s.dsn.Addr, refusal, s.account())
+	case 1265, 1366, 1406, 1644, 1906, 3105: // data truncated, wrong or too long; a trigger's SIGNAL; a generated column, of MariaDB and MySQL
+		return fmt.Errorf("%w: %s at %s: %w; %s does not let its rows be stamped: look at its status and published_at, and at its triggers: SHOW CREATE TABLE, SHOW TRIGGERS", schema.ErrTable, s.Flavor.Product(), s.dsn.Addr, refusal, s.quoted())
+	case 1290, 1836: // ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_MODE
+		return fmt.Errorf("binlog: %s at %s: %w; where it is a replica, give the server that takes writes as --mysql-dsn", s.Flavor.Product(), s.dsn.Addr, refusal)
 	case 1193, 1231: // ER_UNKNOWN_SYSTEM_VARIABLE, ER_WRONG_VALUE_FOR_VAR
 		return fmt.Errorf("%w: %s at %s: %s; look at the parameters behind the ? of --mysql-dsn", ErrSettings, s.Flavor.Product(), s.dsn.Addr, refusal.Message)
 	case 1049: // ER_BAD_DB_ERROR

@@ -76,7 +76,11 @@ func (s *Server) CheckStamping(ctx context.Context, table *schema.Table) ([]Requ
 	}
 	err = s.trying("EXPLAIN UPDATE " + s.quoted() + " SET " + strings.Join(set, ", ") + " WHERE FALSE")(ctx)
 	if err != nil && !denied(err) {
-		return nil, s.explain(err)
+		why := s.explain(err)
+		if errors.Is(why, schema.ErrTable) {
+			return []Requirement{{Name: "status", Need: "a column that can be stamped", Found: why.Error(), kind: why}}, nil
+		}
+		return nil, why
 	}
 	found := "granted"
 	if err != nil {

@@ -69,6 +69,7 @@ type snapshot struct {
 	ending    bool   // settles what is in flight
 	blocked   bool   // by the broker
 	reason    string // why it is not ready although it follows
+	next      string // what to type about that; empty: what helps against refusals
 	inFlight  int
 	caughtUp  bool
 	newest    time.Time // commit time of the newest settled transaction; of a poller, when the oldest pending row was created

@@ -38,6 +38,7 @@ type explanation struct {
 	failed error // the first thing that could not be looked at
 
 	row       *schema.Event // nil: the table does not have it
+	timeless  bool          // the row does not tell when it was created
 	published time.Time     // as the row is stamped; zero: it is not
 	tx        *binlog.Tx    // that inserted it; nil: it was not found
 	line      *Line         // in the parked file; nil: it is not there
@@ -60,7 +61,7 @@ func Explain(ctx context.Context, cfg Config, order ExplainOrder, out io.Writer)
 	if e.table, err = e.server.Table(ctx); err != nil {
 		return unavailable(err)
 	}
-	e.say("event", "%s", e.id)
+	e.say("event", "%s", shown(e.id))
 	for _, part := range []struct {
 		name string
 		look func(context.Context) (string, error)
@@ -71,8 +72,8 @@ func Explain(ctx context.Context, cfg Config, order ExplainOrder, out io.Writer)
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: stopped before all was looked at", ErrUnavailable)
-		case errors.Is(err, ErrUsage):
-			return err
+		case errors.Is(err, ErrUsage), errors.Is(err, binlog.ErrSelection):
+			return fmt.Errorf("%w; type the id as messages carry it, in their message_id", err)
 		case err != nil:
 			text = "not known: " + err.Error()
 			if e.failed == nil {
@@ -109,11 +110,15 @@ func (e *explanation) inTable(ctx context.Context) (string, error) {
 		return "", err
 	}
 	e.row = &tx.Events[0]
+	created := "created " + moment(e.row.CreatedAt)
+	if e.timeless = e.row.CreatedAt.Equal(rows.SnapshotAt); e.timeless { // which stands in
+		created = "created at a time that it does not tell"
+	}
 	status, at, err := e.server.Stamped(ctx, e.table, e.row.ID)
 	if err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("in %s: aggregate %s, %s, created %s, %d bytes", e.table, shown(e.row.AggregateID), shown(e.row.Type()), moment(e.row.CreatedAt), len(e.row.Payload))
+	text := fmt.Sprintf("in %s: aggregate %s, %s, %s, %d bytes", e.table, shown(e.row.AggregateID), shown(e.row.Type()), created, len(e.row.Payload))
 	if status != "" {
 		text += ", status " + status
 	}
@@ -133,7 +138,7 @@ func (e *explanation) inLog(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if e.row != nil {
+	if e.row != nil && !e.timeless {
 		from, _, err := e.server.LocateTime(ctx, e.row.CreatedAt.Add(-explainMargin), e.table)
 		switch {
 		case errors.Is(err, binlog.ErrPlace): // it lies about its time, or its log is purged
@@ -146,7 +151,11 @@ func (e *explanation) inLog(ctx context.Context) (string, error) {
 		}
 	}
 	if e.tx == nil {
-		if e.tx, err = e.server.Find(ctx, e.table, purged, e.id); err != nil {
+		e.tx, err = e.server.Find(ctx, e.table, purged, e.id)
+		if errors.Is(err, binlog.ErrUnreadable) || errors.Is(err, binlog.ErrChanged) {
+			return "not found as far as the log can be read: " + err.Error(), nil
+		}
+		if err != nil {
 			return "", err
 		}
 	}
@@ -156,7 +165,7 @@ func (e *explanation) inLog(ctx context.Context) (string, error) {
 			return "", err
 		}
 		text := fmt.Sprintf("not in the log, which goes back to %s", moment(oldest))
-		if e.row != nil && !e.row.CreatedAt.Before(oldest) {
+		if e.row != nil && !e.timeless && !e.row.CreatedAt.Before(oldest) {
 			text += ": the row was written with sql_log_bin=0, so no relay can follow it; to send it: relay replay --id " + typed(e.row.ID)
 		}
 		return text, nil

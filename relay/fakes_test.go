@@ -176,7 +176,7 @@ func begin(t *testing.T, c trialConfig) *trial {
 	s := &session{
 		ledger: mustLedger(t, c.state), lanes: newLanes(c.order), file: file, source: tr.source, broker: tr.broker,
 		window: c.window, declares: c.owner, drain: c.drain, board: tr.board, log: zerolog.Nop(),
-		wants: c.wants, mark: c.mark,
+		wants: c.wants, stamping: stamping{mark: c.mark},
 	}
 	s.ledger.stamps = c.mark != nil
 	if c.lot {

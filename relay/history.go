@@ -14,6 +14,7 @@ import (
 
 	"github.com/outboxrelay/relay/binlog"
 	"github.com/outboxrelay/relay/checkpoint"
+	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/schema"
 )
 
@@ -229,12 +230,22 @@ type badEvents struct {
 }
 
 func (b *badEvents) note(e *schema.Event) {
-	if e.Bad == nil {
+	bad := unsendable(e)
+	if bad == nil {
 		return
 	}
 	if b.count++; b.first == nil {
-		b.first = e.Bad
+		b.first = bad
 	}
+}
+
+// unsendable is why no message can carry an event; nil: one can.
+func unsendable(e *schema.Event) *schema.BadEventError {
+	bad := e.Bad
+	if bad == nil {
+		errors.As(exchange.Check(e), &bad)
+	}
+	return bad
 }
 
 func (b *badEvents) err() error {

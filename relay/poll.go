@@ -35,6 +35,9 @@ type poller struct {
 	polling Polling
 	table   *schema.Table // as the session found it
 	warned  bool          // of what pollers can do without
+	// distrust: the last session could not stamp what was confirmed. Until that is
+	// seen to work nothing is sent, since it would be again and again.
+	distrust bool
 }
 
 // Poll relays the pending rows of the table, and stamps them when the broker has
@@ -70,7 +73,7 @@ func (p *poller) condemn(error) bool { return false }
 // wayOut adds to an error about a row what to do about it.
 func (p *poller) wayOut(err error) error {
 	var bad *schema.BadEventError
-	if !errors.As(err, &bad) || bad.ID == "" && bad.Row == nil {
+	if !errors.As(err, &bad) || bad.Several {
 		return err
 	}
 	return fmt.Errorf("%w; mend the row, or, when it is dealt with, take it out: %s; then: relay poll", err, binlog.TakeOut(p.table, bad))
@@ -102,6 +105,12 @@ func (p *poller) session(ctx context.Context, connected func() bool) error {
 		return err
 	}
 	defer outbox.Close()
+	if p.distrust {
+		if err := outbox.Try(ctx); err != nil {
+			p.board.lost("source", err)
+			return err
+		}
+	}
 	if !connected() {
 		return errors.New("relay: it was just connected")
 	}
@@ -114,6 +123,7 @@ func (p *poller) session(ctx context.Context, connected func() bool) error {
 		board: p.board, pulse: p.pulse, reload: p.reload, log: p.log, refused: map[string]*refusal{},
 	}
 	err = s.run(ctx)
+	p.distrust = s.unstamped
 	s.show(false)
 	if err != nil && !errors.Is(err, errReload) {
 		side := "source"

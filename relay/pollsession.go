@@ -42,6 +42,7 @@ type pollSession struct {
 	published map[*schema.Event]*item // in flight
 	outgoing  []*schema.Event         // to be published before the session waits
 	confirmed []string                // ids of those to be stamped
+	unstamped bool                    // they could not be
 	ending    bool                    // nothing more is sent
 	cause     error                   // why; nil: it was told to stop
 
@@ -116,6 +117,7 @@ func (s *pollSession) poll(ctx context.Context) (again bool, err error) {
 	stamping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stampLimit)
 	defer cancel()
 	if err := s.outbox.Settle(stamping, s.confirmed); err != nil {
+		s.unstamped = len(s.confirmed) > 0
 		err = errors.Join(why, err)
 		if ctx.Err() != nil && len(s.confirmed) > 0 {
 			err = fmt.Errorf("%w: stopped, but %d confirmed events could not be stamped and are sent again: %w", ErrUnavailable, len(s.confirmed), err)

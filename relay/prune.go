@@ -197,6 +197,9 @@ func (t *pruneTurn) mode(ctx context.Context) error {
 		_, err := t.table.Outbox.Status()
 		return err
 	}
+	if ShadowCheckpoint(t.path) == t.path {
+		return fmt.Errorf("%w: checkpoint %s is a shadow's, whose events went to another exchange and tell nothing of what consumers got; give the --checkpoint of the relay that they have their events from", ErrUnfit, t.path)
+	}
 	state, err := checkpoint.Read(t.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		way := "; or, where rows are stamped (relay poll, relay run --stamp), delete those: relay prune --published"

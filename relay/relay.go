@@ -161,7 +161,7 @@ func (r *Relay) wayOut(err error) error {
 // takeOut is how a backfill gets past a row. One that tells of many rows has
 // said so itself.
 func (r *Relay) takeOut(bad *schema.BadEventError) string {
-	if bad.ID == "" && bad.Row == nil {
+	if bad.Several {
 		return ""
 	}
 	return "; mend the row, or, when it is dealt with, take it out of the backfill: " + binlog.TakeOut(r.table, bad)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -109,7 +110,12 @@ func ofOutbox(path string, state checkpoint.State, outbox string) error {
 }
 
 // shown is an id as it can be typed and seen.
-func shown(id string) string { return cmp.Or(id, "''") }
+func shown(id string) string {
+	if strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(id)
+	}
+	return cmp.Or(id, "''")
+}
 
 // readBeside reads what is parked beside a checkpoint. It takes no lock, so a
 // relay may run.

@@ -35,6 +35,9 @@ func ReplayRows(ctx context.Context, cfg Config, order Again, out io.Writer) err
 		if err != nil {
 			return err
 		}
+		if found.events == 0 {
+			cfg.Logger.Warn().Str("table", r.table.String()).Msg("no row fits what was chosen")
+		}
 		if order.DryRun {
 			return found.print(r.table, out)
 		}
@@ -46,13 +49,50 @@ func ReplayRows(ctx context.Context, cfg Config, order Again, out io.Writer) err
 		return r.print(ctx, out)
 	}
 	state := checkpoint.State{Backfill: &checkpoint.Backfill{}}
+	left := &sendable{out: out, seen: map[string]bool{}}
 	sending := resending{cfg: cfg, open: func(ctx context.Context, state checkpoint.State) (Source, error) {
-		return r.server.Select(ctx, r.table, order.Selection, state.Backfill.After)
+		var err error
+		left.Source, err = r.server.Select(ctx, r.table, order.Selection, state.Backfill.After)
+		return left, err
 	}}
 	if err := sending.run(ctx, &state); err != nil {
 		return fmt.Errorf("%w; %d events are confirmed, in the order of the table's rows; to send the rest: type the same again, which sends those again too", err, state.Sequence)
 	}
-	return nil
+	if left.failed != nil {
+		return left.failed
+	}
+	return left.bad.err()
+}
+
+// sendable hands out of a source's rows those that a message can carry, and tells
+// of the others.
+type sendable struct {
+	Source
+	out    io.Writer
+	seen   map[string]bool // ids of those that were told
+	bad    badEvents
+	failed error // to tell
+}
+
+func (s *sendable) Next(ctx context.Context) (*binlog.Tx, error) {
+	for {
+		tx, err := s.Source.Next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		event := &tx.Events[0]
+		bad := unsendable(event)
+		if bad == nil {
+			return tx, nil
+		}
+		if !s.seen[event.ID] {
+			s.seen[event.ID] = true
+			s.bad.note(event)
+			if _, err := fmt.Fprintf(s.out, "left      %s: %s\n", shown(event.ID), bad.Reason); s.failed == nil {
+				s.failed = err
+			}
+		}
+	}
 }
 
 // rowReplay replays rows of the table.

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -96,11 +95,7 @@ func (a *audit) resend(ctx context.Context, broker *exchange.Publisher, events [
 			case busy[e.AggregateID]:
 				later = append(later, e)
 			default:
-				bad, err := unsendable(e)
-				if err != nil {
-					return err
-				}
-				if bad != nil {
+				if bad := unsendable(e); bad != nil {
 					held[e.AggregateID] = true
 					if err := a.report.cannot(e, bad); err != nil {
 						return err
@@ -117,19 +112,6 @@ func (a *audit) resend(ctx context.Context, broker *exchange.Publisher, events [
 		left = later
 	}
 	return nil
-}
-
-// unsendable is what is wrong with an event; nil: nothing.
-func unsendable(e *schema.Event) (*schema.BadEventError, error) {
-	if e.Bad != nil {
-		return e.Bad, nil
-	}
-	var bad *schema.BadEventError
-	if err := exchange.Check(e); errors.As(err, &bad) {
-		return bad, nil
-	} else {
-		return nil, err
-	}
 }
 
 // await publishes events and waits for their receipts.

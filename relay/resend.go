@@ -102,7 +102,7 @@ func (r *resending) run(ctx context.Context, state *checkpoint.State) error {
 		done, err := r.session(ctx, state)
 		switch {
 		case done:
-			r.cfg.Logger.Info().Int64("events", state.Sequence).Msg("replayed")
+			r.cfg.Logger.Info().Int64("events", state.Sequence).Msg("replayed") // 0: nothing fits what was chosen
 			return nil
 		case err == nil, ctx.Err() != nil && lasting(err) == 0:
 			return stopped(err)

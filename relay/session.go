@@ -69,8 +69,7 @@ type session struct {
 	broker    Publisher
 	window    int
 	wants     wants
-	// mark stamps rows by their ids; nil: none are stamped.
-	mark func(ctx context.Context, ids []string) error
+	stamping
 	// replays: the source is log files, which end.
 	replays bool
 	ended   bool // the source has
@@ -120,6 +119,8 @@ func (s *session) run(ctx context.Context) error {
 		stopReading()
 		<-readerDone
 	}()
+	s.stamping.begin(ctx)
+	defer s.giveUp()
 	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
 
@@ -130,6 +131,7 @@ func (s *session) run(ctx context.Context) error {
 			cause, deadline = because, time.After(s.drain)
 			s.fetched = nil
 			stopReading()
+			s.stamping.end(s.drain)
 		}
 	}
 	stopping := ctx.Done()
@@ -176,7 +178,7 @@ func (s *session) run(ctx context.Context) error {
 			if cause == nil {
 				s.again(now)
 			}
-			s.save(ctx)
+			s.save()
 			s.show(deadline == nil)
 			s.report(now)
 		case err := <-s.saved:
@@ -185,7 +187,7 @@ func (s *session) run(ctx context.Context) error {
 				return unsaved(ctx, errors.Join(cause, err))
 			}
 			if len(s.ledger.covers.ids) >= stampsAhead/2 {
-				s.save(ctx)
+				s.save()
 			}
 		case err := <-s.alarm:
 			stop(err)
@@ -303,19 +305,19 @@ func (s *session) park(items []*item) error {
 }
 
 // save writes the state in the background when it has moved.
-func (s *session) save(ctx context.Context) {
+func (s *session) save() {
 	if s.file == nil || !s.ledger.dirty || s.saved != nil {
 		return
 	}
 	s.ledger.dirty = false
 	state, covered, saved := s.ledger.snapshot(), s.ledger.covered(), make(chan error, 1)
 	s.saved, s.saving = saved, time.Now()
-	go func() { saved <- s.write(ctx, state, covered) }()
+	go func() { saved <- s.write(state, covered) }()
 }
 
 // write saves the state, once the rows that it has come to cover are stamped.
-func (s *session) write(ctx context.Context, state checkpoint.State, covered coverage) error {
-	if err := s.stamp(ctx, covered); err != nil {
+func (s *session) write(state checkpoint.State, covered coverage) error {
+	if err := s.stamp(covered); err != nil {
 		return err
 	}
 	err := s.file.Save(state)
@@ -326,33 +328,14 @@ func (s *session) write(ctx context.Context, state checkpoint.State, covered cov
 	return err
 }
 
-// stamp stamps rows. Those of a backfill are noted in the file before, since a
-// backfill that begins there anew does not find them, and could not tell how many
-// numbers they had.
-func (s *session) stamp(ctx context.Context, covered coverage) error {
-	if len(covered.ids) == 0 {
-		return nil
-	}
-	if covered.rows != nil {
-		state, _ := s.file.State()
-		state.Backfill.Stamping = covered.rows
-		if err := s.file.Save(state); err != nil {
-			return err
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stampLimit)
-	defer cancel()
-	return s.mark(ctx, covered.ids)
-}
-
 // savesSlowly tells whether the checkpoint has been on its way to the disk for
 // long: meanwhile nothing new is taken in, since a crash would send it again.
 func (s *session) savesSlowly() bool { return s.saved != nil && time.Since(s.saving) > slowSave }
 
 // turn tells the pulse that the loop has come round, unless a save hangs: then
-// it gets nowhere.
+// it gets nowhere. Rows that somebody holds locked are no fault of its own.
 func (s *session) turn() {
-	if s.saved == nil || time.Since(s.saving) < loopLimit {
+	if s.saved == nil || s.under.Load() || time.Since(s.saving) < loopLimit {
 		s.pulse.turn()
 	}
 }
@@ -360,6 +343,7 @@ func (s *session) turn() {
 // leave saves what is settled, once and for good, and returns why the session
 // ends.
 func (s *session) leave(ctx context.Context, cause error) error {
+	s.stamping.end(s.drain)
 	if s.saved != nil {
 		if err := <-s.saved; err != nil {
 			return unsaved(ctx, errors.Join(cause, err))
@@ -367,7 +351,7 @@ func (s *session) leave(ctx context.Context, cause error) error {
 		s.saved = nil
 	}
 	if s.file != nil && s.ledger.dirty {
-		if err := s.write(ctx, s.ledger.snapshot(), s.ledger.covered()); err != nil {
+		if err := s.write(s.ledger.snapshot(), s.ledger.covered()); err != nil {
 			return unsaved(ctx, errors.Join(cause, err))
 		}
 		s.ledger.dirty = false
@@ -411,13 +395,16 @@ func (s *session) report(now time.Time) {
 
 // show puts the session's state where metrics, health and the page see it.
 func (s *session) show(following bool) {
-	reason := ""
+	reason, next := "", ""
 	text, blocked := s.broker.Blocked()
 	if blocked {
 		reason = "the broker blocks publishing: " + text
 	} else if s.untaken > 0 {
 		reason = "the broker refuses events: " + s.refusal.Error()
+	} else if s.savesSlowly() && s.under.Load() {
+		reason, next = fmt.Sprintf("stamps have been waiting since %s for rows that somebody holds locked", s.saving.Format(time.TimeOnly)), "SHOW ENGINE INNODB STATUS"
 	} else if s.savesSlowly() {
+		next = "df -h"
 		reason = fmt.Sprintf("the disk has been at the save of the checkpoint since %s", s.saving.Format(time.TimeOnly))
 	}
 	// Who reads a backlog without outbox rows has nothing unsettled either.
@@ -428,6 +415,7 @@ func (s *session) show(following bool) {
 		ending:    !following,
 		blocked:   blocked,
 		reason:    reason,
+		next:      next,
 		inFlight:  s.outstanding,
 		caughtUp:  caughtUp,
 		newest:    s.ledger.newest,

@@ -192,7 +192,7 @@ func (b *board) explain(word state, reason string) (text, next string) {
 		}
 	case stateBlocked:
 		text = sentence(reason) + " Nothing is lost: what is not confirmed is sent again."
-		if next = "rabbitmqctl list_queues name messages policy"; b.now.blocked {
+		if next = cmp.Or(b.now.next, "rabbitmqctl list_queues name messages policy"); b.now.blocked {
 			text, next = sentence(reason)+" It goes on by itself when the alarm is over.", "rabbitmq-diagnostics alarms"
 		}
 	case stateWaiting:

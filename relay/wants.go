@@ -68,11 +68,11 @@ func mayWant(path string, state checkpoint.State, topics schema.Topics) (widened
 		return false, err
 	}
 	if state.Backfill != nil {
-		return false, fmt.Errorf("%w: a backfill is under way by %s with other topics, and must end with them; type: relay run%s, until relay status tells of no backfill, and then change them", ErrUnfit, path, withTopics(before))
+		return false, fmt.Errorf("%w: a backfill is under way by %s with other topics, and must end with them; start it as before, with its flags and%s, until relay status tells of no backfill, and then change them", ErrUnfit, path, withTopics(before))
 	}
 	widened = !topics.Within(before)
 	if widened && state.Partial != nil {
-		return false, fmt.Errorf("%w: %s stands %d events into transaction %s, whose events were chosen by other topics; type: relay run%s, until the checkpoint has no partial, and then change them", ErrUnfit, path, state.Partial.Events, state.Partial.GTID, withTopics(before))
+		return false, fmt.Errorf("%w: %s stands %d events into transaction %s, whose events were chosen by other topics; start it as before, with its flags and%s, until the checkpoint has no partial, and then change them", ErrUnfit, path, state.Partial.Events, state.Partial.GTID, withTopics(before))
 	}
 	return widened, nil
 }

@@ -144,7 +144,7 @@ func TestMayWant(t *testing.T) {
 			t.Errorf("%v, then %v, within a transaction: %v", tt.before, tt.now, err)
 		}
 		state.Backfill = &checkpoint.Backfill{}
-		if _, err := mayWant("cp", state, now); (err != nil) == now.Same(before) || err != nil && (ExitCode(err) != ExitUnfit || !strings.Contains(err.Error(), "type: relay run "+strings.TrimSpace(withTopics(before)))) {
+		if _, err := mayWant("cp", state, now); (err != nil) == now.Same(before) || err != nil && (ExitCode(err) != ExitUnfit || !strings.Contains(err.Error(), "with its flags and "+strings.TrimSpace(withTopics(before)))) {
 			t.Errorf("%v, then %v, within a backfill: %v", tt.before, tt.now, err)
 		}
 	}

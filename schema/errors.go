@@ -24,8 +24,13 @@ type BadEventError struct {
 	// sense. It is for the parked file, and in no text.
 	Row    map[string][]byte
 	Reason string // what is wrong and the value found, without the payload
+	// Several: it is about more than one row, and Reason says what to do.
+	Several bool
 }
 
 func (e *BadEventError) Error() string {
+	if e.Several {
+		return "schema: events cannot be relayed: " + e.Reason
+	}
 	return fmt.Sprintf("schema: event id=%q gtid=%q cannot be relayed: %s", e.ID, e.GTID, e.Reason)
 }

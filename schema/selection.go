@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // Selection says which events are meant: those that fit every part of it that is
@@ -34,8 +36,12 @@ func (s Selection) Takes(e *Event) bool {
 	return true
 }
 
-// SameID tells whether a typed id is an event's: a UUID may be typed in capital
-// letters.
+// SameID tells whether a typed id is an event's: a UUID may be typed in any of its
+// forms.
 func SameID(typed, id string) bool {
-	return typed == id || len(typed) == len("00000000-0000-0000-0000-000000000000") && strings.EqualFold(typed, id)
+	if typed == id {
+		return true
+	}
+	u, err := uuid.Parse(typed)
+	return err == nil && strings.EqualFold(u.String(), id)
 }

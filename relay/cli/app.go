@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	_ "time/tzdata" // --time-zone must work where no zones are installed
 
+	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 
 	"github.com/outboxrelay/relay/relay"
@@ -24,12 +26,36 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return nil
 	}
 	args = argumentLast(spreadFiles(hideSecrets(args)))
-	err := app(stdout, stderr).RunContext(ctx, args)
+	out := &output{Writer: stdout}
+	err := app(out, stderr).RunContext(ctx, args)
 	var own cli.ExitCoder
 	if errors.As(err, &own) { // of the library: help for a command that there is not
 		return usage("%v; type: relay help", err)
 	}
+	if out.failed != nil { // most commands only print, and all count on being read
+		return fmt.Errorf("relay: standard output: %w; not all was printed", out.failed)
+	}
 	return err
+}
+
+// output is standard output, and remembers the first write that failed.
+type output struct {
+	io.Writer
+	failed error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil && o.failed == nil {
+		o.failed = err
+	}
+	return n, err
+}
+
+// terminal tells whether it is one.
+func (o *output) terminal() bool {
+	file, ok := o.Writer.(*os.File)
+	return ok && isatty.IsTerminal(file.Fd())
 }
 
 // Line is an error as the one line that standard error gets.

@@ -68,7 +68,8 @@ func (r *rig) take(n int) []amqp.Delivery {
 		if err != nil || ready.Messages == 0 {
 			return err
 		}
-		deliveries, err := channel.Consume(r.queue(n), "", true, true, false, false, nil)
+		// What comes behind those that are ready now goes back.
+		deliveries, err := channel.Consume(r.queue(n), "", false, true, false, false, nil)
 		if err != nil {
 			return err
 		}
@@ -83,7 +84,7 @@ func (r *rig) take(n int) []amqp.Delivery {
 				return fmt.Errorf("%d of %d messages came", len(list), ready.Messages)
 			}
 		}
-		return nil
+		return list[len(list)-1].Ack(true)
 	})
 	if err != nil {
 		r.t.Fatalf("queue %s: %v", r.queue(n), err)

@@ -53,7 +53,7 @@ Example:
 // argumentLast puts what explain is about behind its flags, where the library
 // wants it.
 func argumentLast(args []string) []string {
-	if len(args) < 4 || args[1] != "explain" || strings.HasPrefix(args[2], "-") {
+	if len(args) < 4 || !strings.HasPrefix(args[3], "-") || args[1] != "explain" || strings.HasPrefix(args[2], "-") {
 		return args
 	}
 	return append(slices.Concat(args[:2], args[3:]), args[2])

@@ -33,6 +33,12 @@ func number(name string, value int, help string) cli.Flag {
 	return &cli.IntFlag{Name: name, Value: value, Usage: help, EnvVars: env(name)}
 }
 
+// list is a flag that can be given more than once, whose values are taken as they
+// are: an id may begin with a space.
+func list(name, help string) cli.Flag {
+	return &cli.StringSliceFlag{Name: name, Usage: help, KeepSpace: true}
+}
+
 func duration(name string, value time.Duration, help string) cli.Flag {
 	return &cli.DurationFlag{Name: name, Value: value, Usage: help, EnvVars: env(name)}
 }

@@ -50,7 +50,7 @@ Examples; the first only counts:
 				number("batch", 1000, "rows in one transaction"),
 				duration("pause", 100*time.Millisecond, "time between two transactions"),
 				duration("max-lag", 10*time.Second, "wait while a replica is further behind, or the history list is long; 0: do not look"),
-				&cli.StringSliceFlag{Name: "replica-dsn", Usage: "replica to look at, as --mysql-dsn; can be given more than once", EnvVars: env("replica-dsn")},
+				&cli.StringSliceFlag{Name: "replica-dsn", Usage: "replica to look at, as --mysql-dsn; can be given more than once", EnvVars: env("replica-dsn"), KeepSpace: true},
 				duration("give-up-after", time.Minute, "exit with 75 when the checkpoint or --max-lag makes it wait longer; 0: never"),
 				&cli.BoolFlag{Name: "drop-partitions", Usage: "drop whole partitions instead of deleting rows", EnvVars: env("drop-partitions")},
 				&cli.BoolFlag{Name: "dry-run", Usage: "count what would go and change nothing"},

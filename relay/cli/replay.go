@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -22,8 +24,8 @@ func replayCommand() *cli.Command {
 		Usage: "send chosen events again: from the table, what was parked, or binlog files",
 		Description: `Sends the events that fit all of --id, --aggregate, --topic, --since and
 --until, of which the first three can be given more than once. What is sent has
-the header replayed, and no sequence; the position in the checkpoint is never
-touched. More than 1000 events, unless they are parked and so were never sent, go
+the header replayed, and no sequence unless it was parked; the position in the
+checkpoint is never touched. More than 1000 events, unless they are parked and so were never sent, go
 out only when you say yes, or with --yes; --dry-run tells what would be sent. --to - prints lines of JSON, --to queue:NAME
 sends to one queue, past the exchange.
 
@@ -64,15 +66,15 @@ Examples:
    relay replay --parked --checkpoint checkpoint.json \
                 --amqp-url amqp://relay:pw@127.0.0.1:5672/`,
 		Flags: slices.Concat([]cli.Flag{
-			&cli.StringSliceFlag{Name: "id", Usage: "the event with this id"},
-			&cli.StringSliceFlag{Name: "aggregate", Usage: "events of the aggregate with this id"},
-			&cli.StringSliceFlag{Name: "topic", Usage: "events of this topic, or of all that a glob takes, as 'order.*'"},
+			list("id", "the event with this id"),
+			list("aggregate", "events of the aggregate with this id"),
+			list("topic", "events of this topic, or of all that a glob takes, as 'order.*'"),
 			&cli.StringFlag{Name: "since", Usage: "events created at this time or later, as 2026-11-30T12:00:00Z"},
 			&cli.StringFlag{Name: "until", Usage: "events created before this time"},
 			&cli.BoolFlag{Name: "parked", Usage: "the parked events"},
-			&cli.StringSliceFlag{Name: "drop", Usage: "id of the parked event, or events, to let go; can be given more than once"},
+			list("drop", "id of the parked event, or events, to let go; can be given more than once"),
 			&cli.BoolFlag{Name: "drop-all", Usage: "let all that is parked go, whatever has become of the file, which is kept under another name"},
-			&cli.StringSliceFlag{Name: "from-binlog", Usage: "the outbox's events in binlog `FILE`s"},
+			list("from-binlog", "the outbox's events in binlog `FILE`s"),
 			&cli.StringFlag{Name: "to", Usage: "where to: exchange, queue:NAME, or - (lines of JSON on standard output)", DefaultText: "exchange; out of binlog files none"},
 			&cli.StringFlag{Name: "gtid", Usage: "out of binlog files, only the transactions of this set"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "tell what would be sent, and change nothing"},
@@ -82,7 +84,9 @@ Examples:
 			order, err := again(c)
 			parked, files := c.Bool("parked"), c.IsSet("from-binlog")
 			switch {
-			case parked && files, !parked && !files && order.All() && err == nil:
+			case parked && files:
+				return usage("--parked and --from-binlog are two places to take events from; leave one of them away")
+			case !parked && !files && order.All() && err == nil:
 				return usage("say which events to replay; type: relay replay --id ID, relay replay --parked, or relay replay --from-binlog FILE --to -")
 			case err != nil:
 				return err
@@ -106,6 +110,10 @@ Examples:
 func again(c *cli.Context) (order relay.Again, err error) {
 	order = relay.Again{To: relay.Destination(c.String("to")), DryRun: c.Bool("dry-run"), Yes: c.Bool("yes"), Ask: asking(c)}
 	switch to := c.String("to"); {
+	case to == "" && c.IsSet("to"):
+		return order, usage("--to '' names no place; it is exchange, queue:NAME, or -")
+	case to == "" && c.IsSet("from-binlog") && !order.DryRun:
+		return order, usage("out of binlog files --to must be given: exchange, queue:NAME, or -; to see what they hold: relay replay --from-binlog %s --to -", c.StringSlice("from-binlog")[0])
 	case to == "" && !c.IsSet("from-binlog"):
 		order.To = relay.ToExchange
 	case order.To == relay.ToExchange, order.To == relay.ToLines, strings.TrimPrefix(to, relay.QueuePrefix) != "" && strings.HasPrefix(to, relay.QueuePrefix), to == "" && order.DryRun:
@@ -147,6 +155,9 @@ func asking(c *cli.Context) func(string) (bool, error) {
 	return func(question string) (bool, error) {
 		fmt.Fprint(c.App.ErrWriter, question, " Type yes: ")
 		answer, err := bufio.NewReader(c.App.Reader).ReadString('\n')
+		if errors.Is(err, io.EOF) { // Ctrl-D
+			err = nil
+		}
 		return strings.TrimSpace(answer) == "yes", err
 	}
 }

@@ -256,6 +256,49 @@ func TestReplayToQueue(t *testing.T) {
 	}
 }
 
+// TestReplayOdd: ids that begin with a space, or are empty, are not taken for
+// others; a row that no message can carry is named and left; what is printed where
+// nobody can read it is no success.
+func TestReplayOdd(t *testing.T) {
+	t.Parallel()
+	r := rigOn(t, database(t), "CREATE TABLE outbox (id VARCHAR(60) COLLATE utf8mb4_bin PRIMARY KEY, aggregate_id VARCHAR(300), topic VARCHAR(120), payload JSON, created_at DATETIME(6) NULL)",
+		"INSERT INTO outbox VALUES (' lead', ' a', ' t', '{}', '2026-01-01'), ('lead', 'a', 't', '{}', '2026-01-02'), ('', 'a', 't', '{}', '2026-01-03'), ('timeless', 'b', 't', '{}', NULL)")
+	r.declare("x-consistent-hash", true)
+	for _, tt := range []struct {
+		want []string
+		args []string
+	}{
+		{[]string{" lead"}, []string{"--id", " lead"}},
+		{[]string{"lead"}, []string{"--aggregate", "a"}},
+		{[]string{" lead"}, []string{"--aggregate= a"}},
+		{[]string{" lead"}, []string{"--topic", " t"}},
+		{[]string{"timeless"}, []string{"--aggregate", "b"}},
+	} {
+		code := 0
+		if len(tt.args) > 1 && tt.args[1] == "a" {
+			code = 65
+			r.run(append([]string{"replay", "--dry-run"}, tt.args...)...).want(t, 65, "bad          1 events", "message id is empty")
+		}
+		r.run(append([]string{"replay"}, tt.args...)...).want(t, code)
+		if got := messageIDs(r.take(0)); !slices.Equal(got, tt.want) {
+			t.Errorf("%v: sent %q, want %q", tt.args, got, tt.want)
+		}
+	}
+	r.run("replay", "--id", "").want(t, 65, "left      '': message id is empty")
+	r.run("replay", "--topic", "none", "--dry-run").want(t, 0, "no row fits what was chosen")
+	r.wantExplained(r.explained(0, "timeless"), map[string]string{"row": "created at a time that it does not tell"})
+	r.exec("DELETE FROM outbox WHERE created_at IS NULL")
+	r.run("run").want(t, 65, "message id is empty", "DELETE FROM ")
+	for _, args := range []string{"replay --topic t --dry-run", "explain lead", "help", "replay --help", "version"} {
+		command := exec.CommandContext(t.Context(), "sh", "-c", relayBinary(t)+" "+args+" > /dev/full")
+		command.Env = r.environment()
+		out, err := command.CombinedOutput()
+		if command.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "standard output: ") {
+			t.Errorf("%s: %v\n%s", args, err, out)
+		}
+	}
+}
+
 // TestReplayHelpExample: the help's first example runs, with other addresses.
 func TestReplayHelpExample(t *testing.T) {
 	t.Parallel()

@@ -109,8 +109,9 @@ func TestReplayRefuses(t *testing.T) {
 		args []string
 	}{
 		{64, "relay replay --from-binlog FILE --to -", nil},
-		{64, "relay replay --from-binlog FILE --to -", []string{"--parked", "--from-binlog", full}},
-		{64, `--to "" is none of`, []string{"--from-binlog", full}},
+		{64, "leave one of them away", []string{"--parked", "--from-binlog", full}},
+		{64, "--to must be given", []string{"--from-binlog", full}},
+		{64, "--to '' names no place", []string{"--from-binlog", full, "--to", ""}},
 		{64, `--to "kafka" is none of`, []string{"--from-binlog", full, "--to", "kafka"}},
 		{64, "--table shop.outbox", []string{"--from-binlog", full, "--to", "-"}},
 		{64, "--amqp-url is missing", []string{"--from-binlog", full, "--to", "exchange", "--table", "shop.outbox"}},

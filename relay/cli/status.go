@@ -1,10 +1,7 @@
 package cli
 
 import (
-	"os"
-
 	"github.com/dustin/go-humanize"
-	"github.com/mattn/go-isatty"
 	"github.com/urfave/cli/v2"
 
 	"github.com/outboxrelay/relay/relay"
@@ -41,8 +38,8 @@ Example:
 				return err
 			}
 			options := relay.StatusOptions{JSON: c.Bool("json"), Watch: c.Bool("watch")}
-			if file, ok := c.App.Writer.(*os.File); ok {
-				options.Terminal = isatty.IsTerminal(file.Fd())
+			if out, ok := c.App.Writer.(*output); ok {
+				options.Terminal = out.terminal()
 			}
 			if options.Thresholds, err = thresholds(c); err != nil {
 				return err
