@@ -15,10 +15,12 @@ import (
 )
 
 // Created calls each with the id, as the event has it, and the creation time of
-// every row that was created at from or later and before to, in no order. Rows
-// without such a time are left out. It reads an index alone where there is one
-// on the creation time, or on status and creation time. The error wraps
-// schema.ErrTable where the table has no column for the time.
+// every row that was created at from or later and before to, in no order. The id
+// of a row that has none is empty; a time that is no moment, as one with a day 0,
+// is zero, and the row handed out. Rows without a time are left out: Undated has
+// them. It reads an index alone where there is one on the creation time, or on
+// status and creation time. The error wraps schema.ErrTable where the table has no
+// column for the time.
 func (s *Server) Created(ctx context.Context, table *schema.Table, from, to time.Time, each func(id string, at time.Time) error) error {
 	where, args, err := s.created(table, from, to)
 	if err != nil {
@@ -44,7 +46,7 @@ func (s *Server) Created(ctx context.Context, table *schema.Table, from, to time
 			return s.explain(err)
 		}
 		at, known := r.moment(created, cells[1])
-		if cells[0] == nil || !known || at.Before(from) || !at.Before(to) {
+		if known && (at.Before(from) || !at.Before(to)) {
 			continue
 		}
 		if err := each(textOf(id, cells[0]), at); err != nil {
@@ -76,14 +78,56 @@ func (s *Server) created(table *schema.Table, from, to time.Time) (where string,
 	}
 	where = quote(created.Name) + " >= ? AND " + quote(created.Name) + " <= ?"
 	args = []any{table.Moment(created, from), table.Moment(created, to)}
-	if status, ok := table.Column(schema.RoleStatus); ok && status.Kind == schema.Enum && told(status) {
-		name := quote(status.Name)
-		where += " AND (" + name + " IN ('' " + strings.Repeat(", ?", len(status.Values)) + ") OR " + name + " IS NULL)"
-		for _, value := range status.Values {
-			args = append(args, value)
-		}
+	status, values := ofAnyStatus(table)
+	return where + status, append(args, values...), nil
+}
+
+// ofAnyStatus is the condition that a row has any of the values of its status;
+// empty where there is none, or not all are known.
+func ofAnyStatus(table *schema.Table) (condition string, args []any) {
+	status, ok := table.Column(schema.RoleStatus)
+	if !ok || status.Kind != schema.Enum || !told(status) {
+		return "", nil
 	}
-	return where, args, nil
+	name := quote(status.Name)
+	for _, value := range status.Values {
+		args = append(args, value)
+	}
+	return " AND (" + name + " IN ('' " + strings.Repeat(", ?", len(status.Values)) + ") OR " + name + " IS NULL)", args
+}
+
+// Undated counts the rows that have no creation time, NULL or the zero date, and
+// tells the statement that gives them one. It reads the index that Created does.
+func (s *Server) Undated(ctx context.Context, table *schema.Table) (rows int64, mend string, err error) {
+	conn, err := s.session(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	defer drop(conn)
+	where := undated(table)
+	status, args := ofAnyStatus(table)
+	if err := conn.QueryRowContext(ctx, s.countFrom()+where+status, args...).Scan(&rows); err != nil {
+		return 0, "", s.explain(err)
+	}
+	created, _ := table.Column(schema.RoleCreatedAt)
+	now := "CURRENT_TIMESTAMP(6)" // of a TIMESTAMP, in whatever zone it is typed
+	if !created.Zoned {
+		now = "'" + table.Moment(created, time.Now()) + "'"
+	}
+	return rows, "UPDATE " + s.quoted() + " SET " + quote(created.Name) + " = " + now + " WHERE " + where, nil
+}
+
+func (s *Server) countFrom() string { return "SELECT COUNT(*) FROM " + s.quoted() + " WHERE " }
+
+// undated is the condition for rows without a creation time. Where the column is
+// NOT NULL the server takes IS NULL for the zero date.
+func undated(table *schema.Table) string {
+	created, _ := table.Column(schema.RoleCreatedAt)
+	name := quote(created.Name)
+	if created.Kind != schema.Time {
+		return name + " IS NULL"
+	}
+	return "(" + name + " IS NULL OR " + name + " < '0001-01-01')"
 }
 
 // told tells whether all values of an ENUM are known: information_schema has a
@@ -117,26 +161,26 @@ func textOf(id schema.Column, cell []byte) string {
 	return schema.IDText(id, cell)
 }
 
-// Rows are the events of the rows with these ids, in their order, without those
-// that are gone. They have neither GTID nor sequence.
-func (s *Server) Rows(ctx context.Context, table *schema.Table, ids []string) ([]schema.Event, error) {
+// Rows are the events of the rows with these ids, which are as Created tells
+// them, without those that are gone: one for each id, also for the empty one,
+// which many rows can have. They have neither GTID nor sequence.
+func (s *Server) Rows(ctx context.Context, table *schema.Table, ids []string) (map[string]schema.Event, error) {
 	found := map[string]schema.Event{}
 	r := rowReader{server: s, table: table}
-	err := r.withIDs(ctx, r.selection(), ids, func(rows *sql.Rows) error {
+	id, _ := table.Column(schema.RoleID)
+	err := r.withIDs(ctx, r.selection(), ids, true, func(rows *sql.Rows) error {
 		row, err := r.values(rows)
-		if err == nil {
-			e := table.Event(&row, schema.Origin{})
-			found[e.ID] = e
+		if err != nil {
+			return err
 		}
-		return err
+		// Not the event's id: that is empty where the column has no text.
+		text := schema.IDText(id, row[schema.RoleID].Bytes)
+		if _, ok := found[text]; !ok {
+			found[text] = table.Event(&row, schema.Origin{})
+		}
+		return nil
 	})
-	var list []schema.Event
-	for _, id := range ids {
-		if e, ok := found[id]; ok {
-			list = append(list, e)
-		}
-	}
-	return list, err
+	return found, err
 }
 
 // Has tells which of the ids rows have.
@@ -144,7 +188,7 @@ func (s *Server) Has(ctx context.Context, table *schema.Table, ids []string) (ma
 	found := map[string]bool{}
 	r := rowReader{server: s, table: table}
 	id, _ := table.Column(schema.RoleID)
-	err := r.withIDs(ctx, "SELECT "+r.selected(schema.RoleID)+" FROM "+r.from(), ids, func(rows *sql.Rows) error {
+	err := r.withIDs(ctx, "SELECT "+r.selected(schema.RoleID)+" FROM "+r.from(), ids, false, func(rows *sql.Rows) error {
 		var cell sql.RawBytes
 		if err := rows.Scan(&cell); err != nil {
 			return s.explain(err)
@@ -157,21 +201,37 @@ func (s *Server) Has(ctx context.Context, table *schema.Table, ids []string) (ma
 
 // withIDs calls each for the rows that a query finds by these ids, and maybe for
 // others, which the column's collation takes for the same. What is no id of the
-// column no row has.
-func (r *rowReader) withIDs(ctx context.Context, query string, ids []string, each func(*sql.Rows) error) error {
+// column no row has. Odd ones are those that Created has of rows without an id, or
+// with one that is no text; they are looked for only where that is asked, as the
+// latter take a scan of the table.
+func (r *rowReader) withIDs(ctx context.Context, query string, ids []string, odd bool, each func(*sql.Rows) error) error {
 	id, _ := r.table.Column(schema.RoleID)
 	place := "?"
 	if id.Kind == schema.Text && id.Charset != "utf8mb4" { // what it has no character for is a question mark then, and no error
 		place = "CONVERT(? USING " + id.Charset + ")"
 	}
-	var places []string
-	var args []any
+	var places, stored []string
+	var args, bytes []any
+	none := false
 	for _, text := range ids {
+		none = none || odd && text == ""
 		if value, ok := idValue(id, text); ok {
 			places, args = append(places, place), append(args, value)
+		} else if odd && id.Converted() {
+			stored, bytes = append(stored, "?"), append(bytes, []byte(text))
 		}
 	}
-	if len(places) == 0 {
+	var conditions []string
+	if len(places) > 0 {
+		conditions = append(conditions, quote(id.Name)+" IN ("+strings.Join(places, ", ")+")")
+	}
+	if len(stored) > 0 {
+		conditions = append(conditions, "CAST("+quote(id.Name)+" AS BINARY) IN ("+strings.Join(stored, ", ")+")")
+	}
+	if none {
+		conditions = append(conditions, quote(id.Name)+" IS NULL")
+	}
+	if len(conditions) == 0 {
 		return nil
 	}
 	conn, err := r.server.session(ctx)
@@ -179,7 +239,7 @@ func (r *rowReader) withIDs(ctx context.Context, query string, ids []string, eac
 		return err
 	}
 	defer conn.Close()
-	rows, err := conn.QueryContext(ctx, query+" WHERE "+quote(id.Name)+" IN ("+strings.Join(places, ", ")+")", args...)
+	rows, err := conn.QueryContext(ctx, query+" WHERE "+strings.Join(conditions, " OR "), append(args, bytes...)...)
 	if err != nil {
 		return r.server.explain(err)
 	}
@@ -204,7 +264,7 @@ func idValue(id schema.Column, text string) (value any, ok bool) {
 			return nil, false
 		}
 		value, err := schema.ParseID(id, text)
-		return value, err == nil && text != ""
+		return value, err == nil
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true

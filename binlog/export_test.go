@@ -54,6 +54,12 @@ func CreatedQuery(s *Server, table *schema.Table, from, to time.Time) (query str
 	return r.createdFrom() + where, args, err
 }
 
+// UndatedQuery is the statement of Undated.
+func UndatedQuery(s *Server, table *schema.Table) (query string, args []any) {
+	status, args := ofAnyStatus(table)
+	return s.countFrom() + undated(table) + status, args
+}
+
 // Plan is the query for the next rows, which it reads.
 func (p *Pruner) Plan(ctx context.Context, limit int) (query string, args []any) {
 	if p.groups == nil {

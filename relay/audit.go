@@ -90,7 +90,9 @@ type audit struct {
 
 	rows, messages sorter
 	missing        []string // ids, to be looked at again
+	unnamed        int      // rows without an id, which stand under the empty one
 	unknown        []sighting
+	mend           string // the statement for rows without a creation time
 	lost           sorter // what is missing, in the order in which it is to be sent; empty without Republish
 
 	report *report
@@ -206,10 +208,28 @@ func (a *audit) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.other.each(ctx, a.period, func(id string, m sighting) error { return a.messages.add(id, m.encode()) }); err != nil {
+	if s.Undated, a.mend, err = a.server.Undated(ctx, a.table); err != nil {
 		return err
 	}
-	s.Messages = a.messages.count
+	var unnamed sighting // the messages without an id, none of which is any row's: they are unknown
+	err = a.other.each(ctx, a.period, func(id string, m sighting) error {
+		s.Messages++
+		if id != "" {
+			return a.messages.add(id, m.encode())
+		}
+		if m.at.IsZero() || a.period.has(m.at) {
+			if unnamed.times++; unnamed.times == 1 {
+				unnamed.at = m.at
+			}
+		}
+		return nil
+	})
+	if err == nil && unnamed.times > 0 {
+		err = a.report.unknown(unnamed)
+	}
+	if err != nil {
+		return err
+	}
 	if err := merge(&a.rows, &a.messages, func(id string, row, sent side) error { return a.look(ctx, id, row, sent) }); err != nil {
 		return err
 	}
@@ -252,13 +272,16 @@ func (a *audit) open(ctx context.Context) (err error) {
 // look takes in what both sides have of an id.
 func (a *audit) look(ctx context.Context, id string, row, sent side) error {
 	if sent.count == 0 {
+		if id == "" {
+			a.unnamed = row.count
+		}
 		if a.missing = append(a.missing, id); len(a.missing) == checkAtOnce {
 			return a.settleMissing(ctx)
 		}
 		return nil
 	}
 	m := decodeSighting(id, sent)
-	if sent.count > 1 && id != "" && (row.count > 0 || a.period.has(m.at)) {
+	if sent.count > 1 && (row.count > 0 || a.period.has(m.at)) {
 		if err := a.report.duplicate(m); err != nil {
 			return err
 		}
@@ -291,7 +314,7 @@ func (a *audit) settleMissing(ctx context.Context) error {
 	}
 	ids := a.missing[:0]
 	for _, id := range a.missing {
-		if !there[id] {
+		if id == "" || !there[id] { // what has no id was not sent
 			ids = append(ids, id)
 		}
 	}
@@ -299,18 +322,25 @@ func (a *audit) settleMissing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.missing = a.missing[:0]
-	for i := range events {
-		e := &events[i]
-		if err := a.report.missing(e); err != nil {
+	for _, id := range ids {
+		e, ok := events[id]
+		if !ok {
+			continue
+		}
+		times := 1
+		if id == "" {
+			times = a.unnamed
+		}
+		if err := a.report.missing(id, &e, times); err != nil {
 			return err
 		}
 		if a.order.Republish {
-			if err := a.lost.add(a.place(e), []byte(e.ID)); err != nil {
+			if err := a.lost.add(a.place(&e), []byte(id)); err != nil {
 				return err
 			}
 		}
 	}
+	a.missing = a.missing[:0]
 	return nil
 }
 
@@ -349,15 +379,21 @@ func (a *audit) end() error {
 		}
 	}
 	s := a.report.summary
-	if s.Missing == 0 && s.Unknown == 0 {
+	if s.Missing == 0 && s.Unknown == 0 && s.Undated == 0 {
 		return nil
 	}
-	next := "; send the missing again: type the same with --republish"
+	next := ""
 	switch {
-	case s.Missing == 0:
-		next = ""
-	case a.order.Republish:
+	case s.Missing > 0 && a.order.Republish:
 		next = fmt.Sprintf("; %d were sent again", s.Republished)
+	case s.Missing > 0:
+		next = "; send the missing again: type the same with --republish"
+	case s.Unknown > 0:
+		next = "; the rows of the unknown were deleted, or another publisher has sent them: type relay explain ID, with an id of the lines above"
+	}
+	if s.Undated > 0 {
+		created, _ := a.table.Column(schema.RoleCreatedAt)
+		next += fmt.Sprintf("; %d rows have no %s, so they are in no window and were not looked at; type: %s", s.Undated, created.Name, a.mend)
 	}
 	if s.Bad > 0 {
 		return fmt.Errorf("%w%s: %d events cannot be sent as they stand, the first: %w", ErrDifferences, next, s.Bad, a.report.bad)
@@ -415,8 +451,12 @@ func (q queues) each(ctx context.Context, p period, f func(string, sighting) err
 }
 
 func (q queues) read(ctx context.Context, p period, f func(*exchange.Message) error) error {
+	from := p.since.Add(-early)
+	if first := time.Unix(0, 0); from.Before(first) { // AMQP has no earlier time
+		from = first
+	}
 	for _, r := range q {
-		if err := r.Read(ctx, p.since.Add(-early), f); err != nil {
+		if err := r.Read(ctx, from, f); err != nil {
 			return err
 		}
 	}

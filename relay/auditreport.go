@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -26,7 +26,7 @@ type finding struct {
 	Topic       string     `json:"topic,omitempty"`
 	CreatedAt   *time.Time `json:"created_at,omitempty"` // of a row
 	At          *time.Time `json:"at,omitempty"`         // of a message: when it was processed, or created
-	Times       int        `json:"times,omitempty"`      // that it came
+	Times       int        `json:"times,omitempty"`      // that it came; of rows without an id, how many they are
 	Reason      string     `json:"reason,omitempty"`
 }
 
@@ -41,6 +41,7 @@ type auditSummary struct {
 	Messages    int64     `json:"messages"` // read of the other side
 	Missing     int64     `json:"missing"`
 	Unknown     int64     `json:"unknown"`
+	Undated     int64     `json:"undated"`    // rows without a creation time, which are in no window
 	Duplicates  int64     `json:"duplicates"` // deliveries too many
 	Republished int64     `json:"republished"`
 	Bad         int64     `json:"bad"`
@@ -68,13 +69,21 @@ func (r *report) line(v any) error {
 	return nil
 }
 
-func (r *report) missing(e *schema.Event) error {
-	r.summary.Missing++
-	return r.line(finding{Kind: "missing", ID: e.ID, AggregateID: e.AggregateID, Topic: e.Type(), CreatedAt: &e.CreatedAt})
+// missing tells of a row; of many where they have no id, which e is one of.
+func (r *report) missing(id string, e *schema.Event, times int) error {
+	r.summary.Missing += int64(times)
+	line := finding{Kind: "missing", ID: id, AggregateID: e.AggregateID, Topic: e.Type(), CreatedAt: known(e.CreatedAt)}
+	if times > 1 {
+		line.Times = times
+	}
+	return r.line(line)
 }
 
 func (r *report) unknown(m sighting) error {
 	r.summary.Unknown++
+	if m.id == "" { // each is another
+		r.summary.Unknown += int64(m.times - 1)
+	}
 	return r.line(finding{Kind: "unknown", ID: m.id, At: known(m.at), Times: m.times})
 }
 
@@ -135,8 +144,8 @@ func (s auditSummary) textfile(path string) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS), errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("%w: --textfile %s cannot be written: %w; its directory is that of the node exporter's --collector.textfile.directory, and must let this user write", ErrUnfit, path, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EIO): // room may be made
+		return fmt.Errorf("%w: --textfile %s cannot be written: %w; make room, see: df -h %s", ErrUnavailable, path, err, filepath.Dir(path))
 	}
-	return fmt.Errorf("%w: --textfile %s cannot be written: %w", ErrUnavailable, path, err)
+	return fmt.Errorf("%w: --textfile %s cannot be written: %w; type a file, as --textfile DIRECTORY/relay.prom; its directory is that of the node exporter's --collector.textfile.directory, and must let this user write", ErrUnfit, path, err)
 }

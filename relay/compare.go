@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -76,6 +77,9 @@ func compare(ctx context.Context, cfg Config, order AuditOrder, out io.Writer) e
 	if err != nil {
 		return err
 	}
+	if err := order.distinct(); err != nil {
+		return err
+	}
 	p, err := order.period(time.Now())
 	if err != nil {
 		return err
@@ -93,11 +97,23 @@ func compare(ctx context.Context, cfg Config, order AuditOrder, out io.Writer) e
 	return c.end(order)
 }
 
+// distinct refuses a queue that would be compared with itself.
+func (o AuditOrder) distinct() error {
+	for _, name := range o.Against {
+		if slices.Contains(o.Queues, name) {
+			return fmt.Errorf("%w: queue %s is on both sides, and a queue does not differ from itself; --audit-queue has what the relay sends, --against-queue what another publisher does; type: --audit-queue %s --against-queue legacy.q",
+				ErrUsage, name, o.Queues[0])
+		}
+	}
+	return nil
+}
+
 // comparison is one of two sides: the shadow's, and the legacy's, which is the
 // publisher's that it is to take over from.
 type comparison struct {
 	period         period
 	shadow, legacy sorter
+	named, unnamed [2]int64 // messages of the window of both sides, with an id and without
 	report         *report
 	hours          map[int64]*hour // by when they begin, in seconds since 1970
 }
@@ -113,11 +129,31 @@ func (c *comparison) run(ctx context.Context, broker exchange.Config, order Audi
 		return err
 	}
 	defer legacy.close()
-	for _, s := range []struct {
+	for i, s := range []struct {
 		from queues
 		into *sorter
-	}{{shadow, &c.shadow}, {legacy, &c.legacy}} {
-		err := s.from.read(ctx, c.period, func(m *exchange.Message) error { return s.into.add(by(m), digestOf(m).encode()) })
+		kind string
+	}{{shadow, &c.shadow, "only_shadow"}, {legacy, &c.legacy, "only_legacy"}} {
+		var first time.Time
+		err := s.from.read(ctx, c.period, func(m *exchange.Message) error {
+			if id := by(m); id != "" {
+				return s.into.add(id, digestOf(m).encode())
+			}
+			if m.At.IsZero() || c.period.has(m.At) {
+				if c.unnamed[i]++; c.unnamed[i] == 1 {
+					first = m.At
+				}
+				if h := c.hour(m.At); i == 0 {
+					h.OnlyShadow++
+				} else {
+					h.OnlyLegacy++
+				}
+			}
+			return nil
+		})
+		if err == nil && c.unnamed[i] > 0 { // none is known to be any of the other's
+			err = c.report.line(difference{Kind: s.kind, At: known(first), Times: int(c.unnamed[i])})
+		}
 		if err == nil {
 			err = s.into.finish()
 		}
@@ -146,8 +182,10 @@ func (c *comparison) look(id string, shadow, legacy side) error {
 		return nil
 	}
 	h := c.hour(at)
+	c.named[0] += int64(shadow.count)
+	c.named[1] += int64(legacy.count)
 	for name, s := range map[string]side{"shadow": shadow, "legacy": legacy} {
-		if s.count > 1 && id != "" {
+		if s.count > 1 {
 			h.Duplicates += int64(s.count - 1)
 			if err := c.report.line(difference{Kind: "duplicate", ID: id, At: known(at), Side: name, Times: s.count}); err != nil {
 				return err
@@ -155,17 +193,6 @@ func (c *comparison) look(id string, shadow, legacy side) error {
 		}
 	}
 	switch {
-	case id == "": // neither is known to be any other's
-		h.OnlyShadow += int64(shadow.count)
-		h.OnlyLegacy += int64(legacy.count)
-		for kind, s := range map[string]side{"only_shadow": shadow, "only_legacy": legacy} {
-			if s.count > 0 {
-				if err := c.report.line(difference{Kind: kind, At: known(at), Times: s.count}); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
 	case legacy.count == 0:
 		h.OnlyShadow++
 		return c.report.line(difference{Kind: "only_shadow", ID: id, At: known(at)})
@@ -220,11 +247,21 @@ func (c *comparison) end(order AuditOrder) error {
 	if err := c.report.out.Flush(); err != nil {
 		return fmt.Errorf("relay: audit: %w", err)
 	}
-	if sum.OnlyShadow+sum.OnlyLegacy+sum.Different == 0 {
+	switch {
+	case sum.OnlyShadow+sum.OnlyLegacy+sum.Both == 0:
+		return fmt.Errorf("%w: nothing was compared: neither %s nor %s has a message from %s to %s; type a window in which both publishers ran: --window 672h, or --since T; or look whether both get messages: rabbitmqctl list_bindings",
+			ErrDifferences, sum.Shadow, sum.Legacy, since.Format(time.RFC3339), until.Format(time.RFC3339))
+	case sum.OnlyShadow+sum.OnlyLegacy+sum.Different == 0:
 		return nil
 	}
-	return fmt.Errorf("%w: of the messages from %s to %s, %d are in %s alone, %d in %s alone, and %d of %d are in both and differ; the lines above say which",
-		ErrDifferences, since.Format(time.RFC3339), until.Format(time.RFC3339), sum.OnlyShadow, sum.Shadow, sum.OnlyLegacy, sum.Legacy, sum.Different, sum.Both)
+	next := "; the lines above say which"
+	for i, name := range []string{sum.Shadow, sum.Legacy} {
+		if c.named[i] == 0 && c.unnamed[i] > 0 {
+			next += fmt.Sprintf("; none of the %d messages of %s has a %s, so nothing could be compared: type --by with what both publishers set", c.unnamed[i], name, cmp.Or(order.By, "message_id"))
+		}
+	}
+	return fmt.Errorf("%w: of the messages from %s to %s, %d are in %s alone, %d in %s alone, and %d of %d are in both and differ%s",
+		ErrDifferences, since.Format(time.RFC3339), until.Format(time.RFC3339), sum.OnlyShadow, sum.Shadow, sum.OnlyLegacy, sum.Legacy, sum.Different, sum.Both, next)
 }
 
 // digest is what two messages are compared by: sums of what they hold.

@@ -54,9 +54,15 @@ func (a *audit) republish(ctx context.Context) error {
 		if err != nil || len(batch) == 0 {
 			return err
 		}
-		events, err := a.server.Rows(ctx, a.table, batch)
+		rows, err := a.server.Rows(ctx, a.table, batch)
 		if err != nil {
 			return err
+		}
+		var events []schema.Event
+		for _, id := range batch {
+			if e, ok := rows[id]; ok {
+				events = append(events, e)
+			}
 		}
 		if err := a.resend(ctx, broker, events, held); err != nil {
 			return fmt.Errorf("%w; %d of %d are confirmed", err, a.report.summary.Republished, a.report.summary.Missing)

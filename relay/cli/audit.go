@@ -19,8 +19,9 @@ over. It compares the rows of a window of created_at with the inbox of the
 consumers (--inbox-dsn, --inbox-table) or with what a stream or queue got
 (--audit-queue), and prints lines of JSON: missing (a row of which nothing is
 there), unknown (a message of the window of which there is no row), duplicate (a
-message that came again), and a summary. Exits with 3 where something is missing
-or unknown; duplicates are counted, and are no difference: a relay that crashes
+message that came again), and a summary, whose undated are the rows without a
+created_at: no window has them. Exits with 3 where something is missing, unknown
+or undated; duplicates are counted, and are no difference: a relay that crashes
 sends some again. A server that cannot be reached is 75.
 
 The window ends --grace before now, by the server's clock. A row is missing if
@@ -46,7 +47,8 @@ node exporter; relay print audit.timer and audit.service run it every hour.
 (--audit-queue, by default a stream of the name <exchange>.shadow) with what the
 old one does. It asks no database. Messages are the same by --by; their body (as
 a JSON value where it is one), type and routing key are compared. It prints each
-difference, the counts by hour, and their sum.
+difference, the counts by hour, and their sum. Exits with 3 where one differs, and
+where neither side has a message in the window.
 
 Examples:
    relay audit --mysql-dsn 'relay:pw@tcp(127.0.0.1:3306)/shop' \
@@ -112,6 +114,9 @@ func auditOrder(c *cli.Context) (order relay.AuditOrder, err error) {
 		if *t.into, err = time.Parse(time.RFC3339, c.String(t.flag)); err != nil {
 			return order, usage("--%s %q is no time; type: --%s %s", t.flag, c.String(t.flag), t.flag, time.Now().UTC().Add(-time.Hour).Format(time.RFC3339))
 		}
+		if t.into.Unix() < 0 {
+			return order, usage("--%s %s is before 1970, and no message is that old; type: --%s 1970-01-01T00:00:00Z", t.flag, c.String(t.flag), t.flag)
+		}
 	}
 	against := len(order.Against) > 0
 	switch {
@@ -129,6 +134,8 @@ func auditOrder(c *cli.Context) (order relay.AuditOrder, err error) {
 		return order, usage("--by is for --against-queue; type: relay audit --against-queue legacy.q --by %s", order.By)
 	case len(order.Queues) > 0 && order.Inbox.DSN != "":
 		return order, usage("--inbox-dsn and --audit-queue are two other sides; type one of them")
+	case len(order.Queues) > 0 && c.IsSet("inbox-table"):
+		return order, usage("--inbox-table and --audit-queue are two other sides; type one of them")
 	}
 	if against && len(order.Queues) == 0 {
 		order.Queues = []string{relay.ShadowExchange(c.String("exchange"))}

@@ -46,13 +46,19 @@ func (r *rig) bindQueue(exchange, queue, kind string) {
 // has them.
 func (r *rig) send(queue string, messages ...amqp.Publishing) {
 	r.t.Helper()
+	r.sendTo("", queue, messages...)
+}
+
+// sendTo is send by way of an exchange.
+func (r *rig) sendTo(exchange, key string, messages ...amqp.Publishing) {
+	r.t.Helper()
 	err := r.onBroker(func(channel *amqp.Channel) error {
 		if err := channel.Confirm(false); err != nil {
 			return err
 		}
 		for _, m := range messages {
 			m.DeliveryMode = amqp.Persistent
-			confirm, err := channel.PublishWithDeferredConfirmWithContext(r.t.Context(), "", queue, true, false, m)
+			confirm, err := channel.PublishWithDeferredConfirmWithContext(r.t.Context(), exchange, key, true, false, m)
 			if err != nil {
 				return err
 			}
@@ -134,17 +140,17 @@ func (r *rig) auditsQueue(kind string, flags ...string) {
 	r.relay()
 	r.insert(r.db, 1, 1200)
 	r.relay()
-	for range 2 {
-		if s := audit().wantFound(t, 0); s.Rows != 1200 || s.Messages != 1200 {
+	for _, since := range [][]string{nil, {"--since", "1970-01-01T00:00:00Z"}} { // AMQP has no earlier time
+		if s := audit(since...).wantFound(t, 0); s.Rows != 1200 || s.Messages != 1200 {
 			t.Errorf("got %+v", s)
 		}
 	}
 	r.unlogged(unloggedRow(2000, 7, "1 MINUTE"), unloggedRow(2001, 7, "2 MINUTE"))
-	r.send(queue, amqp.Publishing{MessageId: idText(5), Headers: createdNow()}, amqp.Publishing{MessageId: "phantom", Headers: createdNow()},
+	r.send(queue, amqp.Publishing{Headers: oldMessage.Headers}, amqp.Publishing{MessageId: idText(5), Headers: createdNow()}, amqp.Publishing{MessageId: "phantom", Headers: createdNow()},
 		amqp.Publishing{Body: []byte("x"), Headers: createdNow()}, oldMessage)
 	lines := []string{"duplicate 000000000005 *2", "missing 0000000007d0", "missing 0000000007d1", "unknown ", "unknown phantom"}
 	got := audit()
-	if s := got.wantFoundUnordered(t, 3, lines...); s.Messages != 1204 || s.Duplicates != 1 {
+	if s := got.wantFoundUnordered(t, 3, lines...); s.Messages != 1205 || s.Duplicates != 1 {
 		t.Errorf("got %+v", s)
 	}
 	if s := audit("--republish").wantFoundUnordered(t, 3, lines...); s.Republished != 2 {

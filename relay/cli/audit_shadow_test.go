@@ -71,7 +71,8 @@ func TestAuditShadow(t *testing.T) {
 	args := []string{"audit", "--against-queue", legacy, "--by", "header:event", "--grace", "0s"}
 	// The relay has no such header: what it has in its place is the message's id.
 	got := r.run(args...)
-	got.want(t, 3)
+	got.want(t, 3, "none of the 9 messages of "+shadow+" has a header:event")
+	got.oneLine(t)
 	noPayload(t, got.stdout)
 	if _, s := findings(t, got); s.OnlyShadow != 9 || s.OnlyLegacy != 9 || s.Both != 0 {
 		t.Errorf("by a header that one side lacks: %+v", s)
@@ -126,5 +127,8 @@ func TestAuditShadow(t *testing.T) {
 	if diff := cmp.Diff(want, hours); diff != "" {
 		t.Errorf("hours (-want +got):\n%s", diff)
 	}
-	r.run("audit", "--against-queue", again, "--grace", "0s", "--since", begin.Add(-2*time.Hour).Format(time.RFC3339), "--until", begin.Format(time.RFC3339)).wantFound(t, 0)
+	got = r.run("audit", "--against-queue", again, "--grace", "0s", "--since", begin.Add(-2*time.Hour).Format(time.RFC3339), "--until", begin.Format(time.RFC3339))
+	got.wantFound(t, 3)
+	got.want(t, 3, "nothing was compared", "--window 672h")
+	got.oneLine(t)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outboxrelay/relay/exchange"
 	"github.com/outboxrelay/relay/relay/relaytest"
@@ -34,6 +35,7 @@ type found struct {
 	Missing     int    `json:"missing"`
 	Unknown     int    `json:"unknown"`
 	Duplicates  int    `json:"duplicates"`
+	Undated     int    `json:"undated"`
 	Republished int    `json:"republished"`
 	Bad         int    `json:"bad"`
 	Both        int    `json:"both"`
@@ -206,6 +208,56 @@ func testAuditIDs(t *testing.T, on source) {
 	}
 }
 
+// TestAuditUnnamed: rows without an id, and with one that is no text, cannot be
+// sent, so they are missing, whatever has no id on the other side; and rows without
+// a creation time are counted, until they have one by the statement that is told.
+func TestAuditUnnamed(t *testing.T) { onEach(t, testAuditUnnamed) }
+
+func testAuditUnnamed(t *testing.T, on source) {
+	r := on.rig(t)
+	r.inbox()
+	r.exec("DROP TABLE outbox", "CREATE TABLE outbox (id VARCHAR(60) CHARACTER SET cp1251 UNIQUE, aggregate_id VARCHAR(40) NOT NULL, topic VARCHAR(100) NOT NULL, payload TEXT, created_at DATETIME(6), KEY (created_at))")
+	row := func(id string) string { return "(" + id + ", 'x', 't', '{}', UTC_TIMESTAMP(6) - INTERVAL 10 MINUTE)" }
+	r.exec("INSERT INTO outbox VALUES " + row("''"))
+	got := r.run("audit")
+	if s := got.wantFound(t, 3, "missing "); s.Missing != 1 {
+		t.Errorf("got %+v", s)
+	}
+	got.want(t, 3, "type the same with --republish")
+	got.oneLine(t)
+	r.exec("INSERT INTO outbox VALUES " + row("NULL") + ", " + row("NULL") + ", " + row("x'98'") + ", " + row("'a'"))
+	r.process("UTC_TIMESTAMP(6) - INTERVAL 6 MINUTE", "", "a")
+	if s := r.run("audit").wantFound(t, 3, "unknown ", "missing  *3", "missing \ufffd"); s.Missing != 4 || s.Unknown != 1 || s.Rows != 5 || s.Messages != 2 {
+		t.Errorf("got %+v", s)
+	}
+	r.declare("x-consistent-hash", false)
+	got = r.run("audit", "--republish")
+	if s := got.wantFound(t, 65, "unknown ", "missing  *3", "missing \ufffd", "bad "); s.Bad != 1 || s.Republished != 0 {
+		t.Errorf("got %+v", s)
+	}
+	got.oneLine(t)
+
+	r.exec("DELETE FROM outbox WHERE id IS NULL OR id <> 'a'")
+	got = r.run("audit")
+	got.wantFound(t, 3, "unknown ")
+	got.want(t, 3, "type relay explain ID")
+	got.oneLine(t)
+	r.exec("DELETE FROM processed_messages WHERE message_id = ''", "INSERT INTO outbox VALUES ('b', 'x', 't', '{}', NULL)")
+	got = r.run("audit")
+	if s := got.wantFound(t, 3); s.Rows != 1 || s.Undated != 1 {
+		t.Errorf("got %+v", s)
+	}
+	got.oneLine(t)
+	statement := regexp.MustCompile("type: (UPDATE .*)").FindStringSubmatch(got.stderr)
+	if statement == nil {
+		t.Fatalf("no statement in %s", got.stderr)
+	}
+	r.exec(statement[1])
+	if s := r.run("audit", "--grace", "0s").wantFound(t, 3, "missing b"); s.Rows != 2 || s.Undated != 0 {
+		t.Errorf("got %+v", s)
+	}
+}
+
 // TestAuditRefuses: each with its exit code, and in one line what to type.
 func TestAuditRefuses(t *testing.T) {
 	t.Parallel()
@@ -231,8 +283,13 @@ func TestAuditRefuses(t *testing.T) {
 		{"a window that ends before it begins", "--since 2026-01-02T00:00:00Z --until 2026-01-01T00:00:00Z", 64, "before it begins at 2026-01-02T00:00:00Z"},
 		{"all of it in the grace", "--since " + time.Now().UTC().Add(-time.Minute).Format(time.RFC3339), 64, "--grace"},
 		{"no time", "--since yesterday", 64, "type: --since 2"},
+		{"a time before all others", "--since 0001-01-01T00:00:00Z", 64, "type: --since 1970-01-01T00:00:00Z"},
+		{"an end before all others", "--until 0001-01-01T00:00:00Z", 64, "before 1970"},
 		{"grace below 0", "--grace -1s", 64, "--grace 5m"},
 		{"two other sides", "--inbox-dsn u@tcp(h:1)/d --audit-queue a", 64, "type one of them"},
+		{"a queue and the table of an inbox", "--inbox-table processed_messages --audit-queue a", 64, "--inbox-table and --audit-queue"},
+		{"a queue against itself", "--audit-queue b --audit-queue a --against-queue a", 64, "type: --audit-queue b --against-queue"},
+		{"the shadow against itself", "--against-queue " + r.exchange + ".shadow", 64, "both sides"},
 		{"by without against", "--by message_id", 64, "--against-queue"},
 		{"by what", "--against-queue a --by body", 64, "header:NAME"},
 		{"against and republish", "--against-queue a --republish", 64, "leave one of them away"},
@@ -248,6 +305,7 @@ func TestAuditRefuses(t *testing.T) {
 		{"no queue", "--audit-queue none", 78, "--type stream"},
 		{"a queue, and no management API", "--audit-queue " + classic + " --amqp-management-url http://127.0.0.1:1", 78, "management API"},
 		{"a textfile nowhere", "--textfile /no/such/relay.prom", 78, "--collector.textfile.directory"},
+		{"a textfile that is a directory", "--textfile " + t.TempDir(), 78, "relay.prom"},
 	} {
 		got := r.run(append([]string{"audit"}, strings.Fields(tt.args)...)...)
 		if got.code != tt.code || !strings.Contains(got.stderr, tt.text) {
@@ -316,9 +374,10 @@ func TestAuditExamples(t *testing.T) {
 	r.bindQueue(r.exchange, r.exchange+".audit", "stream")
 	r.bindQueue(shadow, shadow, "stream")
 	r.bindQueue(r.exchange+".legacy", r.exchange+".legacy.q", "stream")
-	for _, stream := range []string{r.exchange + ".audit", shadow, r.exchange + ".legacy.q"} { // an empty one is waited for
-		r.send(stream, oldMessage)
-	}
+	both := amqp.Publishing{MessageId: "a", Headers: amqp.Table{"created_at": time.Now().UTC().Add(-time.Hour).Format(time.RFC3339)}}
+	r.send(r.exchange+".audit", oldMessage) // an empty one is waited for
+	r.sendTo(shadow, "1", both)
+	r.sendTo(r.exchange+".legacy", "1", both)
 	help := run(t, nil, "audit", "--help").stdout
 	_, text, _ := strings.Cut(help, "Examples:\n")
 	text, _, _ = strings.Cut(text, "\n\n")
@@ -336,7 +395,11 @@ func TestAuditExamples(t *testing.T) {
 			t.Fatalf("no example: %q", example)
 		}
 		n++
-		run(t, []string{"RELAY_EXCHANGE=" + r.exchange, "RELAY_WINDOW=4096"}, words[1:]...).wantFound(t, 0)
+		var hours []string
+		if strings.Contains(example, "--against-queue") {
+			hours = []string{"hour "}
+		}
+		run(t, []string{"RELAY_EXCHANGE=" + r.exchange, "RELAY_WINDOW=4096"}, words[1:]...).wantFound(t, 0, hours...)
 	}
 	if n != 3 {
 		t.Errorf("%d examples", n)
