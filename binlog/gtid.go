@@ -267,6 +267,22 @@ func (s *GTIDSet) Common(other *GTIDSet) *GTIDSet {
 	return both
 }
 
+// lasts are the transactions with the highest numbers in a set or position: one of
+// each server and tag, or of each domain.
+func (s *GTIDSet) lasts() (list []GTID) {
+	for server, tags := range *s.set {
+		for tag, intervals := range tags {
+			if n := len(intervals); n > 0 {
+				list = append(list, GTID{Server: server, Tag: tag.String(), Number: intervals[n-1].Stop - 1})
+			}
+		}
+	}
+	for domain, r := range s.domains {
+		list = append(list, GTID{Domain: domain, ServerID: r.server, Number: r.last})
+	}
+	return list
+}
+
 // Passed is the set of the transactions of executed that s lacks although it has
 // later ones of the same server and tag: XA transactions that were prepared, and
 // whose outcome is not known. Positions of MariaDB have no such holes.

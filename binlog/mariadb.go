@@ -227,7 +227,8 @@ func (s mariaDB) refused(refusal *mysql.MyError) error {
 	switch {
 	case strings.Contains(text, "Could not find GTID state requested by slave in any binlog files"):
 		return fmt.Errorf("%w: MariaDB at %s: %s; to send what the table still has of the gap, and go on behind it: relay resume --gap backfill", ErrPurged, s.dsn.Addr, text)
-	case strings.Contains(text, "which is not in the master's binlog"):
+	case strings.Contains(text, "which is not in the master's binlog"),
+		strings.Contains(text, "The binlog on the master is missing the GTID"): // it has lower and higher ones of that server
 		return fmt.Errorf("%w: MariaDB at %s: %s; relay status shows both positions", ErrDiverged, s.dsn.Addr, text)
 	}
 	return nil
