@@ -118,3 +118,45 @@ func rigOnExisting(r *rig, root string) *rig {
 	there.root, there.db = cfg.FormatDSN(), relaytest.DB(r.t, cfg.FormatDSN())
 	return &there
 }
+
+// TestFaultMariaDBServerID: the last transaction that was relayed is the first of
+// another server_id, as behind a failover. The one before it is not of that
+// server, which has others behind it: a server that is asked for it refuses.
+// Without a look for it under the other server's id the relay tries for ever,
+// and prune ends with 75.
+func TestFaultMariaDBServerID(t *testing.T) {
+	t.Parallel()
+	r := rigOn(t, databaseOn(t, relaytest.PrivateMariaDB(t, "--gtid-strict-mode=ON")), schema.SQL).prunes().begun()
+	r.insert(r.db, 1, 1)
+	conn, err := r.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(t.Context(), "SET SESSION server_id = 50"); err != nil {
+		t.Fatal(err)
+	}
+	r.insert(conn, 2, 2)
+	r.relay("--partitions", "1")
+	if last := r.state().LastGTID; !strings.HasPrefix(last, "0-50-") {
+		t.Fatalf("the last transaction is %s, want one of server 50", last)
+	}
+	r.prune("--older-than", "0s").want(t, 0, "deleted      2 rows")
+	r.insert(conn, 3, 3)
+	r.relay("--partitions", "1")
+	r.wantEvents(r.take(0), 1, 3)
+
+	// A place that its log does not have, between two of one server.
+	at := r.state().GTIDSet
+	var number int
+	if _, err := fmt.Sscanf(at, "0-50-%d", &number); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.ExecContext(t.Context(), fmt.Sprintf("SET SESSION gtid_seq_no = %d", number+10)); err != nil {
+		t.Fatal(err)
+	}
+	r.insert(conn, 4, 4)
+	hole := fmt.Sprintf("0-50-%d", number+5)
+	r.run("resume", "--from-gtid", hole, "--yes", "--partitions", "1").want(t, 78, "diverged", "missing the GTID "+hole)
+	r.run("resume", "--undo", "--dry-run").want(t, 0, "put back")
+}
