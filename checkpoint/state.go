@@ -38,13 +38,13 @@ type State struct {
 	SavedAt time.Time `json:"saved_at"`
 
 	// LastGTID is the newest settled transaction, in the order of the log;
-	// empty before the first. With CommittedAt it shows whether a server still
+	// behind a first start or a resume, the newest in GTIDSet that the log has;
+	// empty where it has none. With CommittedAt it shows whether a server still
 	// has the history that was relayed.
 	LastGTID string `json:"last_gtid,omitempty"`
 
 	// CommittedAt is the commit time of the newest settled transaction, by
-	// the source's clock; zero, and null in the file, while it is unknown:
-	// before the first, and behind a resume.
+	// the source's clock; zero, and null in the file, while it is unknown.
 	CommittedAt time.Time `json:"committed_at"`
 
 	// Columns are those of the outbox table behind the transactions in GTIDSet,

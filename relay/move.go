@@ -76,6 +76,15 @@ func (m *move) try(ctx context.Context, cfg Config) error {
 	return err
 }
 
+// witness looks up the newest transaction at a place that is new, where there is
+// no other to tell this server's history by.
+func (m *move) witness(ctx context.Context) (err error) {
+	if m.next.LastGTID == "" && m.then == nil {
+		m.next, err = witnessed(ctx, m.server, m.table, m.set, m.next)
+	}
+	return err
+}
+
 // to moves to a set, from which the server must be able to go on.
 func (m *move) to(ctx context.Context, set *binlog.GTIDSet) error {
 	err := m.server.CheckPosition(ctx, set)

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -347,6 +348,9 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 		return state, nil, err
 	}
 	state.GTIDSet = position.String()
+	if state, err = witnessed(ctx, server, table, position, state); err != nil {
+		return state, nil, err
+	}
 	if r.cfg.Start != Earliest { // whose place is long ago
 		if err := server.Unaltered(ctx, table); err != nil {
 			return state, nil, err
@@ -370,6 +374,17 @@ func (r *Relay) first(ctx context.Context, server *binlog.Server, table *schema.
 	}
 	r.log.Info().Str("start", string(r.cfg.Start)).Str("position", state.GTIDSet).Str("checkpoint", r.file.Path()).Msg("first checkpoint made")
 	return state, snapshot, nil
+}
+
+// witnessed is the state with the newest transaction that the log has of its
+// position: by that fits tells that a server was reset before the first one was
+// settled behind it. Of a position that is purged there is none.
+func witnessed(ctx context.Context, server *binlog.Server, table *schema.Table, position *binlog.GTIDSet, state checkpoint.State) (checkpoint.State, error) {
+	tx, err := server.Newest(ctx, position, table)
+	if err == nil && tx != nil {
+		state.LastGTID, state.CommittedAt = cmp.Or(tx.GTID, tx.Prepared).String(), tx.CommittedAt
+	}
+	return state, err
 }
 
 // fits refuses a checkpoint that is not of this outbox on this server, or that

@@ -162,6 +162,9 @@ func (r *Relay) override(ctx context.Context, find func(context.Context, *move) 
 	if m.next.Parked, err = resumedMark(r.file.Path(), m.old.Parked, order, r.cfg.OnBadEvent, out); err != nil {
 		return err
 	}
+	if err := m.witness(ctx); err != nil {
+		return unavailable(err)
+	}
 	if err := m.try(ctx, r.cfg); err != nil {
 		return unavailable(err)
 	}

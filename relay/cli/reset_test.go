@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +78,39 @@ func testReset(t *testing.T, on source) {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
 	})
+	// No transaction was settled behind the place of the checkpoint. Without a
+	// witness of that place the relay goes on behind what it never sent, and prune
+	// deletes it.
+	for _, tt := range []struct {
+		name string
+		to   func(*rig)
+	}{
+		{"behind a first start", func(r *rig) { r.begun() }},
+		{"behind a start at the latest", func(r *rig) { r.relay("--partitions", "1", "--start", "latest") }},
+		{"behind a resume", func(r *rig) {
+			r.begun()
+			r.insert(r.db, 11, 13)
+			d := r.startAs("resume", "--from-gtid", r.executed(), "--yes", "--partitions", "1")
+			d.settled()
+			d.stop()
+		}},
+	} {
+		t.Run("while down, "+tt.name, func(t *testing.T) {
+			r := rigOn(t, databaseOn(t, server), schema.SQL).prunes()
+			tt.to(r)
+			again(r)
+			const refusal = "was reset or restored"
+			d := r.start("--partitions", "1")
+			d.wantCode(78)
+			if !strings.Contains(d.text(), refusal) {
+				t.Errorf("it does not say that it %s:\n%s", refusal, d.Tail())
+			}
+			r.prune("--older-than", "0s").want(t, 78, refusal)
+			if got := r.text("SELECT COUNT(*) FROM outbox WHERE id <= ?", id(3)); got != "3" {
+				t.Errorf("%s of the 3 rows that were not sent are left", got)
+			}
+		})
+	}
 	t.Run("and idle since", func(t *testing.T) {
 		r := rigOn(t, databaseOn(t, server), schema.SQL).begun()
 		d := r.start("--partitions", "1")
