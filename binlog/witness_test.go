@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outboxrelay/relay/binlog"
+	"github.com/outboxrelay/relay/relay/relaytest"
 	"github.com/outboxrelay/relay/schema"
 )
 
@@ -83,7 +84,10 @@ func testNewest(t *testing.T, on flavor) {
 		}
 		wantError(t, server.Remembers(r.ctx, last.String(), tx.CommittedAt.Add(-time.Second), table), binlog.ErrDiverged, "was reset or restored")
 	}
-	r.exec("PURGE BINARY LOGS TO '" + r.boundary("").file + "'")
+	relaytest.Wait(t, limit, "the log is purged, which a reader of it holds up", func() bool {
+		r.exec("PURGE BINARY LOGS TO '" + r.boundary("").file + "'")
+		return len(r.logFiles()) == 1
+	})
 	for _, s := range []step{steps[0], steps[len(steps)-1], {position: parse(r, "")}} {
 		if tx, err := server.Newest(r.ctx, s.position, table); tx != nil || err != nil {
 			t.Errorf("purged: at %s: got %v, %v", s.position, tx, err)
