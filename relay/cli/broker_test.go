@@ -79,10 +79,17 @@ func (r *rig) take(n int) []amqp.Delivery {
 				if !ok {
 					return errors.New("the deliveries ended")
 				}
-				list = append(list, d)
+				if list = append(list, d); len(list)%500 == 0 { // a quorum queue gives 2000 ahead
+					if err := d.Ack(true); err != nil {
+						return err
+					}
+				}
 			case <-time.After(patience):
 				return fmt.Errorf("%d of %d messages came", len(list), ready.Messages)
 			}
+		}
+		if len(list)%500 == 0 {
+			return nil
 		}
 		return list[len(list)-1].Ack(true)
 	})
