@@ -239,7 +239,7 @@ func testFaultTopicsKilled(t *testing.T, on source) {
 	}
 	v := relaytest.Judge(h)
 	t.Logf("%d events, %d came again", v.Committed, v.Duplicates)
-	if !v.OK() || v.Duplicates > rows/2 {
+	if !v.OK() || v.Duplicates >= 3*rows { // each kill would have cost all of them
 		t.Errorf("%d lost, %d phantom, %d out of order, %d sequence faults, %d came again", len(v.Lost), len(v.Phantom), len(v.OutOfOrder), len(v.SequenceFaults), v.Duplicates)
 	}
 	if got := r.text("SELECT COUNT(*) FROM outbox WHERE status = 'pending' AND NOT (topic = 'order.placed' AND id <= x'" + hexID(rows) + "')"); got != "0" {

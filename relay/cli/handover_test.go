@@ -218,7 +218,7 @@ func TestTopicsChangedInBackfill(t *testing.T) {
 		t.Fatal("the backfill has ended too early")
 	}
 	got := r.run("run", "--partitions", "1")
-	got.want(t, 78, "a backfill is under way", "relay run --only-topics 'order.*'")
+	got.want(t, 78, "a backfill is under way", "start it as before, with its flags and --only-topics 'order.*'")
 	got.oneLine(t)
 	got = r.run("resume", "--partitions", "1", "--from-gtid", r.state().GTIDSet, "--dry-run", "--only-topics", "x")
 	got.want(t, 0, "backfill")
