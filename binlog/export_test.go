@@ -73,3 +73,6 @@ func (p *Pruner) Plan(ctx context.Context, limit int) (query string, args []any)
 	}
 	return q.text, q.args
 }
+
+// OwnedSet is ownedSet.
+var OwnedSet = ownedSet

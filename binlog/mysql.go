@@ -23,8 +23,27 @@ func (s mySQL) purged(ctx context.Context) (*GTIDSet, error) {
 	return s.set(ctx, "SELECT @@GLOBAL.gtid_purged")
 }
 
-// ownedBy is what gtid_owned has behind a transaction's number: its sessions.
-var ownedBy = regexp.MustCompile(`(#\d+)+`)
+var (
+	// ownedBy is what gtid_owned has behind a transaction's number: its sessions.
+	ownedBy = regexp.MustCompile(`(#\d+)+`)
+	// ownedOf is what it has before those of a server. Nothing need stand between
+	// that and the session before.
+	ownedOf = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+)
+
+// ownedSet reads gtid_owned.
+func ownedSet(text string) (*GTIDSet, error) {
+	var list []string
+	servers := ownedOf.FindAllStringIndex(text, -1)
+	for i, server := range servers {
+		end := len(text)
+		if i+1 < len(servers) {
+			end = servers[i+1][0]
+		}
+		list = append(list, text[server[0]:server[1]]+strings.Trim(ownedBy.ReplaceAllString(text[server[1]:end], ""), ", \n"))
+	}
+	return ParseGTIDSet(strings.Join(list, ","))
+}
 
 // visible has what sessions own as well: rows can be seen a moment before their
 // transaction is in gtid_executed, into which it goes out of gtid_owned. So the
@@ -34,7 +53,7 @@ func (s mySQL) visible(ctx context.Context) (*GTIDSet, error) {
 	if err := s.db.QueryRowContext(ctx, "SELECT @@GLOBAL.gtid_owned").Scan(&text); err != nil {
 		return nil, s.explain(err)
 	}
-	owned, err := ParseGTIDSet(ownedBy.ReplaceAllString(text, ""))
+	owned, err := ownedSet(text)
 	if err != nil {
 		return nil, err
 	}

@@ -207,6 +207,23 @@ func testPrunable(t *testing.T, on flavor) {
 	}
 }
 
+// TestOwnedSet: gtid_owned as MySQL prints it, with something between two servers or
+// without.
+func TestOwnedSet(t *testing.T) {
+	const a, b = "1220506b-eb13-457a-839d-5a412d6133f0", "484d0aaa-ed42-11f1-84be-02fc00000001"
+	for text, want := range map[string]string{
+		"":                                     "",
+		a + ":7#12":                            a + ":7",
+		a + ":7#12:9#13#14":                    a + ":7:9",
+		a + ":7#12" + b + ":7330#45":           a + ":7," + b + ":7330",
+		a + ":7#12,\n" + b + ":7330#45:7331#1": a + ":7," + b + ":7330-7331",
+	} {
+		if got, err := binlog.OwnedSet(text); err != nil || got.String() != want {
+			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
 // TestPrunerVisible: a transaction that has its GTID, and is not in gtid_executed
 // yet, counts among those that the rows can be of: it can be seen a moment before.
 func TestPrunerVisible(t *testing.T) {
